@@ -1,8 +1,8 @@
 """Indexed message store for peer-to-peer chat. It stores signed Cable posts and keeps views of them.
 
 `CableStore` opens a store; its methods write, read, follow and repair it. Other packages: `cablestore.store` for a
-store that is not open, `cablestore.export` for exports, `cablestore.peers` for a store among peers, `cablestore.errors`
-for all errors, `cablestore.limits` for all limits, and `cablestore.views` for the views.
+store that is not open, `cablestore.export` for exports, `cablestore.peers` for nodes, `cablestore.errors` for all
+errors, `cablestore.limits` for all limits, and `cablestore.views` for the views.
 
 Names are loaded lazily: a Spark worker does not need plyvel, and a view can be imported without a circular import.
 """

@@ -18,7 +18,7 @@ from cablestore.gc_pause import pause_for_start
 from cablestore.streams import open_standard_streams
 
 _POLL_S = 0.001
-"""Polling interval for leaving the function in which Python drops exceptions."""
+"""Interval of the checks whether Python has left the function in which it drops exceptions."""
 
 
 def main() -> None:

@@ -25,7 +25,7 @@ Time: TypeAlias = int | dt.datetime
 _ID_SIZE_BYTES: Final = 32
 """Size of a hash and of a public key."""
 _ID_FIELDS: Final = ("hash", "public_key")
-"""Attributes of the posts, messages and users that programs pass instead of their hash or key."""
+"""Attributes of posts, messages and users that programs may pass by mistake instead of their hash or key."""
 _SHOWN_CHARACTERS: Final = 40
 _COPY: Final = ". Use bytes(value)"
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -40,7 +40,7 @@ def check(**given: object) -> None:
 
 
 def check_given(**given: object) -> None:
-    """Check arguments as `check` does, except those that are None."""
+    """Check arguments as `check` does, except arguments that are None."""
     for name, value in given.items():
         if value is not None:
             _CHECKS[name](name, value)
@@ -127,14 +127,14 @@ def check_seconds(name: str, value: object) -> None:
 
 
 def check_choice(name: str, value: object, choices: Iterable[object]) -> None:
-    """Check that a string is one of a few."""
+    """Check that a value is a string in `choices`."""
     known = tuple(choices)
     if not isinstance(value, str) or value not in known:
         _reject(name, " or ".join(map(repr, known)), value)
 
 
 def check_instance(name: str, value: object, kind: type | tuple[type, ...], expected: str = "") -> None:
-    """Check an object of a class. `expected` describes more than the name of the class."""
+    """Check an object of a class. Errors contain `expected`, by default the name of the class."""
     if not isinstance(value, kind):
         names = " or ".join(each.__name__ for each in (kind if isinstance(kind, tuple) else (kind,)))
         raise ArgumentError(f"invalid argument {name}: expected {expected or names}, got {_kind_of(value)}")
@@ -147,7 +147,7 @@ def check_call(name: str, value: object) -> None:
 
 
 def check_others(name: str, value: object) -> None:
-    """Check further properties of an info: bytes, or None to remove one, by name."""
+    """Check a mapping of further values of an info by name: bytes, or None to remove a value."""
     check_instance(name, value, Mapping, "a mapping of str to bytes")
     for key, each in value.items():  # type: ignore[attr-defined] # a mapping, as checked above
         check_text(f"{name} (a key)", key)
@@ -165,7 +165,7 @@ def checked_each(name: str, values: Iterable[T], check_one: Callable[[str, objec
 
 
 def checked_ids(name: str, values: bytes | Iterable[bytes]) -> list[bytes]:
-    """Return a list of the checked hashes or keys of an iterable, or of a single one."""
+    """Return a list of checked hashes or keys, given an iterable or a single value."""
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         check_id(name, values)
         return [values]
@@ -183,7 +183,7 @@ def _reject(name: str, expected: str, value: object, hint: str = "") -> NoReturn
 
 
 def _shown(value: object) -> str:
-    """Return a value as shown in an error. Bytes, and strings as long as a key, may be secret."""
+    """Return a value as shown in an error. Omits bytes, and strings as long as a key, which may be secret."""
     if isinstance(value, bytes | bytearray | memoryview):
         return f"{_kind_of(value)} of {len(value)} bytes"
     if isinstance(value, str) and len(value) >= _SHOWN_CHARACTERS:

@@ -1,4 +1,4 @@
-"""JSON documents with declared fields: reading, the checksum of a manifest, and readable errors.
+"""JSON documents with declared fields: decode them with readable errors, and verify the checksum of a manifest.
 
 Types are declared for msgspec. A document that does not match raises ValueError, which names the field and the problem.
 """

@@ -1,6 +1,6 @@
 """Errors that cablestore raises. Each message describes the problem and a remedy.
 
-The first classes are for stores. Each of the last ones is for one subsystem.
+The classes up to DecodeError concern the whole package. Each class after it concerns one subsystem.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class ArgumentError(CableStoreError, ValueError, TypeError):
 
 
 class NotFoundError(CableStoreError, LookupError):
-    """A typed name matches no user or channel, or several. The message lists the matches."""
+    """A typed name does not match a user or channel, or matches several. The message lists the matches."""
 
 
 class CursorError(CableStoreError, ValueError):
-    """A cursor of messages or changes is invalid, or of another query or state. Fetch a new page and use its cursor."""
+    """A cursor is invalid, or belongs to another query or state. Fetch a new page and use its cursor."""
 
 
 class IdentityError(CableStoreError):
@@ -38,11 +38,11 @@ class IdentityError(CableStoreError):
 
 
 class OpenError(CableStoreError):
-    """A store cannot be opened: it is missing, incomplete, of another format or dialect, or lacks code of its views."""
+    """A store cannot be opened: it is missing, incomplete, of another format or dialect, or contains unknown views."""
 
 
 class StoreLockedError(OpenError):
-    """The store is already open, in this process or another."""
+    """The store is already open, in this process or another process."""
 
 
 class OutdatedViewError(OpenError):
@@ -72,7 +72,7 @@ class MissingExtraError(CableStoreError, ModuleNotFoundError):
 
 
 class DecodeError(CableStoreError):
-    """Malformed bytes. The message has the reason and the position.
+    """Malformed bytes. The message contains the reason and the position.
 
     `offset` counts bytes from the start of the decoded document. `is_unknown_type` is True for a post of a type that
     this version does not know; such a post is discarded (wire.md 5.1.4).
@@ -96,11 +96,11 @@ class ExportError(CableStoreError):
 
 
 class BackupError(CableStoreError):
-    """A backup cannot be made or restored: it is damaged, its folder is in use, or the target is not empty."""
+    """A backup cannot be created or restored: it is damaged, its folder is in use, or the target is not empty."""
 
 
 class ReindexError(CableStoreError):
-    """A reindexing job fails: Spark or Java fails, workers do not see its folder, or rows do not agree.
+    """A reindexing job fails: Spark or Java fails, workers cannot access its folder, or rows do not agree.
 
     `exit_status` is 1 if Spark or Java fails.
     """
@@ -111,7 +111,7 @@ class ArchiveError(CableStoreError):
 
 
 class NodeError(CableStoreError):
-    """A node fails: an address is malformed or in use, or a peer cannot be reached, refuses, or violates the protocol."""
+    """A node fails: an address is malformed or in use, or a peer is unreachable or violates the protocol."""
 
 
 class SdsError(CableStoreError):

@@ -44,12 +44,12 @@ OPTIONAL: Final = {
 
 
 def install_command(*extras: str) -> str:
-    """Return the command that adds extras to this installation, from where it was installed."""
+    """Return the command that adds extras to this installation, from the origin of the installation."""
     from importlib.metadata import distributions  # noqa: PLC0415 - most programs do not need it
 
     names = f"[{','.join(sorted(extras))}]"
     for found in distributions(name="cablestore"):
-        if installer := found.read_text("INSTALLER"):  # builds leave metadata without it in the source
+        if installer := found.read_text("INSTALLER"):  # a build leaves metadata without this file in the source folder
             pip = "uv pip" if installer.strip() == "uv" else "pip"
             origin = found.read_text("direct_url.json")
             return f"{pip} install " + (_requirement(json.loads(origin), names) if origin else f"'cablestore{names}'")
@@ -68,7 +68,7 @@ def _requirement(origin: dict[str, Any], names: str) -> str:
 
 
 def _folder_or_placeholder(path: Path) -> Path | str:
-    """Return the path of a wheel or a folder of the source, or what the documents write for it if it was removed."""
+    """Return the path of a wheel or a source folder, or the placeholder of the documentation if it was removed."""
     return path if path.is_file() or (path / "pyproject.toml").is_file() else "PATH-OF-CABLESTORE"
 
 
@@ -85,7 +85,7 @@ def naming_extras(
         needing: Beginning of the message, such as "archives need".
         error_type: The error to raise.
         more_extras: Further extras that the work needs.
-        extra: A smaller extra than that of `OPTIONAL` that installs the module too.
+        extra: An extra that also installs the module, and is smaller than the extra in `OPTIONAL`.
     """
     try:
         yield

@@ -6,7 +6,7 @@ Python forks first changes these objects:
 
 * each bound object raises CableStoreError on every use, and its `close` and the end of its `with` do nothing;
 * its C++ objects are never destroyed, because their destructors write files and wait for threads;
-* descriptors of locks and sockets lead to /dev/null. Their numbers stay in use, so closing them later is harmless.
+* descriptors of locks and sockets are redirected to /dev/null. Their numbers stay in use, so closing them is harmless.
 
 All this happens in the child, so calls in the parent have no extra cost.
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ancestors = 0
-"""Number of forks between this process and the first one that imported this module."""
+"""Number of forks between this process and the first process that imported this module."""
 
 _process_id = os.getpid()
 _bound: Final[WeakSet[ProcessBound]] = WeakSet()
@@ -43,7 +43,7 @@ class ProcessBound:
     __slots__ = ()
 
     def _bound_parts(self) -> Iterable[ProcessBound]:
-        """Return the bound objects that this one contains."""
+        """Return the bound objects that this object contains."""
         return ()
 
     def _native_parts(self) -> Iterable[object]:
@@ -112,7 +112,7 @@ def _release(descriptors: set[int]) -> None:
 
 
 def _leave(thing: ProcessBound, owner: int) -> None:
-    """Keep the native parts of an object, and replace its class by one whose methods raise CableStoreError."""
+    """Keep the native parts of an object, and replace its class by a class whose methods raise CableStoreError."""
     for bound in thing._bound_parts():  # noqa: SLF001 - of the base
         _leave(bound, owner)
     native = list(thing._native_parts())  # noqa: SLF001 - of the base
@@ -136,9 +136,9 @@ def _refusing(kind: type, owner: int) -> type:
 
     def refuse(*_: object) -> NoReturn:
         raise CableStoreError(
-            f"this {kind.__name__} was opened by process {owner}, of which process {os.getpid()} is a fork. Objects "
-            "that were open at a fork cannot be used in the child process. Open them after the fork, and a store in "
-            "one process at a time"
+            f"this {kind.__name__} was opened by process {owner}, of which process {os.getpid()} is a fork. A child "
+            "process cannot use objects that its parent opened. Open the object after the fork. Open a store in one "
+            "process at a time"
         )
 
     members = {"__slots__": (), "__getattribute__": get, "__exit__": _do_nothing, "__aexit__": _do_nothing_soon}

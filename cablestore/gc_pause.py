@@ -27,10 +27,10 @@ os.register_at_fork(after_in_child=_reset_lock)
 
 @contextmanager
 def gc_paused() -> Iterator[None]:
-    """Pause the garbage collector while the body runs. It can take a third of the time if there are many objects.
+    """Pause the garbage collector while the body runs. With many objects, it can take a third of the time.
 
     The objects must not form reference cycles. Keep the body short in a process that also does other work. Several
-    threads may pause it at once. It may run again when the first of them ends, and does when the last one ends.
+    threads may pause the collector at once: it runs again when any of these pauses ends, until the next pause begins.
     """
     with _Pauses.changing:
         if not _Pauses.running:
@@ -55,7 +55,8 @@ def pause_for_start() -> None:
 def end_start() -> None:
     """Enable the garbage collector if `pause_for_start` disabled it, and exclude the imported modules from it.
 
-    They stay until the process ends. To visit them, also at exit, takes a seventh of the CPU time of a short command.
+    The modules stay in memory until the process ends. If the collector visited them, also at exit, this would take a
+    seventh of the CPU time of a short command.
     """
     if _Pauses.is_starting:
         _Pauses.is_starting = False

@@ -1,4 +1,4 @@
-"""Readable representations of values: hashes and keys in hex, without secrets. Pure.
+"""Readable representations of values: hashes and keys in hex, without secrets.
 
 A dataclass or a NamedTuple uses `hex_repr` as its `__repr__`.
 """
@@ -47,7 +47,7 @@ def _shown(value: Any) -> str:
 
 
 def _hex(value: bytes) -> str:
-    """Return bytes in hex, truncated if they are long. Short printable ASCII stays text."""
+    """Return bytes in hex, truncated if they are long. Short printable ASCII is returned as text."""
     if len(value) < _HASH_SIZE_BYTES and value.isascii() and value.decode().isprintable():
         return repr(value)
     digits = value[:_HASH_SIZE_BYTES].hex()

@@ -1,4 +1,4 @@
-"""Look-up of host addresses in daemon threads, so that neither a loop nor the exit of the program waits for it.
+"""Look-up of host addresses in daemon threads, so that neither an event loop nor the exit of the program waits for it.
 
 `getaddrinfo` cannot be cancelled, and blocks for minutes if the name server does not answer. In the executor of an
 event loop, a few such names would delay all other work. The loop's shutdown would also wait for them.
@@ -99,7 +99,7 @@ class Resolver:
             raise
 
     def _look_up(self, host: str) -> Future[Sequence[AddressInfo]]:
-        """Return the future addresses of a host, from the look-up in progress or a new one."""
+        """Return the future addresses of a host, from a look-up in progress or a new look-up."""
         found = self._under_way.get(host)
         if found is None:
             try:

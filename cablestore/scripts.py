@@ -25,7 +25,7 @@ _FILLERS: Final = "\u115f\u1160\u3164\uffa0"
 
 @cache
 def pattern(source: str) -> regex.Pattern[str]:
-    """Return a compiled pattern. The first call imports `regex`, which requires 30 ms and is often not needed."""
+    """Return a compiled pattern. The first call imports `regex`, which takes 30 ms and is often not needed."""
     import regex  # noqa: PLC0415 - see above
 
     return regex.compile(source, regex.VERSION1)
@@ -60,14 +60,14 @@ def has_attached_words(character: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def is_latin(character: str) -> bool:
-    """Return True for a Latin letter, or a mark that any letter may have."""
+    """Return True for a Latin letter, or a mark that may follow a letter of any script."""
     if character.isascii():
         return character.isalpha()
     return pattern(r"\p{Script=Latin}|[\p{M}&&\p{Script=Inherited}]").match(character) is not None
 
 
 def is_invisible(text: str) -> bool:
-    """Return True if a text has only spaces, control and format characters, fillers and marks."""
+    """Return True if a text contains only spaces, control and format characters, fillers and marks."""
     if any(character.isalnum() and character not in _FILLERS for character in text):
         return False  # fast path without `regex` for most names
     return pattern(r"[\p{Z}\p{Cc}\p{Cf}\p{M}\p{DI}\u2800]*").fullmatch(text) is not None

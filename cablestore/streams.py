@@ -48,7 +48,7 @@ class StandardStream(io.FileIO):
 
 
 def open_standard_streams() -> None:
-    """Open closed standard streams on /dev/null, and make output survive errors of its stream.
+    """Open closed standard streams on /dev/null, and replace output streams by StandardStream.
 
     Call this before opening files: a file with descriptor 1 or 2 would be overwritten by printed output. A closed
     standard input stays None in `sys`, so that a command can report it.
@@ -62,7 +62,7 @@ def open_standard_streams() -> None:
         replaced: io.TextIOWrapper | None = getattr(sys, name)
         if replaced is not None:
             replaced.flush()
-        # Without a byte buffer: after a signal, it would write bytes again that are already written.
+        # Without a byte buffer: after a signal, a buffer would write bytes again that are already written.
         text = io.TextIOWrapper(
             StandardStream(descriptor),
             encoding=None if replaced is None else replaced.encoding,
@@ -71,7 +71,7 @@ def open_standard_streams() -> None:
             write_through=replaced is not None and replaced.write_through,
         )
         setattr(sys, name, text)
-        setattr(sys, f"__{name}__", text)  # Textual draws on it
+        setattr(sys, f"__{name}__", text)  # Textual writes to it
 
 
 def is_read(file: IO[str]) -> bool:
@@ -81,7 +81,7 @@ def is_read(file: IO[str]) -> bool:
 
 
 def output_error() -> OSError | None:
-    """Flush standard output. Returns the error of a failed write, except that of a closed pipe."""
+    """Flush standard output. Returns the error of a failed write, except the error of a closed pipe."""
     if sys.stdout is None:
         return None
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""Zstandard compression: Python's own from 3.14 on, and its backport before."""
+"""Zstandard compression: the standard library's module from Python 3.14 on, otherwise its backport."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
 # docker build -f deploy/reindex.Dockerfile --build-arg SPARK=4.1.0 -t registry.example/cablestore-reindex .
-# Driver and executors of deploy/reindex.yaml. SPARK is the version of PySpark; Spark's image has its start script.
+# Driver and executors of deploy/reindex.yaml. SPARK is the version of PySpark; Spark's image contains the start script.
 ARG SPARK
 FROM apache/spark:${SPARK} AS spark
 
 FROM python:3.12-slim
 ARG SPARK
-# Debian removes old versions, so a pinned one stops working.
+# Debian removes old versions, so a pinned version stops working.
 # hadolint ignore=DL3008
 RUN apt-get update && apt-get install --yes --no-install-recommends default-jre-headless procps tini \
     && rm -rf /var/lib/apt/lists/*

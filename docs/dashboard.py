@@ -48,7 +48,7 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
             "short",
             {
                 "opened by {{by}}": "60 * rate(cablestore_connections_total@[5m])",
-                "refused: {{limit}}": "60 * rate(cablestore_refused_connections_total@[5m])",
+                "rejected: {{limit}}": "60 * rate(cablestore_refused_connections_total@[5m])",
                 "vanished": "60 * rate(cablestore_vanished_peers_total@[5m])",
             },
         ),
@@ -73,7 +73,7 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
     "Queues and lag": (
         Panel("Lag of the event loop", "s", {"{{instance}}": "cablestore_loop_lag_seconds@"}),
         Panel(
-            "Waiting",
+            "Queued bytes",
             "bytes",
             {"to peers": "cablestore_queued_bytes@", "to be stored": "cablestore_ingest_queued_bytes@"},
         ),

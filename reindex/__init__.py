@@ -1,8 +1,8 @@
 """Spark jobs for large histories: reindexing a store, creating archives, and tables for other tools.
 
-`reindex` builds the next generation of a store and returns a `ReindexReport`. `verify_store` compares a store with a
-rebuilt one. `tables` and `register` read exports in a Spark session. `SparkOptions`, `ArchiveSource` and `Drops` are
-arguments of these functions.
+`reindex` builds the next generation of a store and returns a `ReindexReport`. `verify_store` compares a store with the
+rows that Spark derives from its posts. `tables` and `register` read exports in a Spark session. `SparkOptions`,
+`ArchiveSource` and `Drops` are arguments of these functions.
 """
 
 if __name__ != "cablestore.reindex":

@@ -2,10 +2,10 @@
 
 The driver verifies the index: the control node's signature, and the statements about each archive. The task that reads
 an archive verifies all of it: SHA-256, Merkle root, every message, and the signature of every post. A tombstone counts
-if the same archive has its post/delete, as when archives are imported.
+if the same archive contains its post/delete, as when archives are imported.
 
 A job computes the union of all its inputs. Under RFC 61 an archive is canonical for its week and channels, so that an
-import removes posts that it lacks. `cablestore archive import` does that, but not a job.
+import removes posts that it lacks. `cablestore archive import` removes them, but a job does not.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ _MS_PER_S: Final = 1000
 def read_archives(source: ArchiveSource) -> tuple[Dialect, list[Input]]:
     """Verify a community's index. Return its dialect and its archives as inputs.
 
-    If archives exist both from a torrent and by content id, those of the newer index are read. Raises ArchiveError if
-    none exist, or if an index is damaged, signed by another node, or encrypted and the key is missing.
+    If archives exist both from a torrent and by content id, read the archives of the newer index. Raises ArchiveError
+    if none exist, or if an index is damaged, signed by another node, or encrypted and the key is missing.
     """
     folder = shared(source.folder)
     community = folder.child(source.control_key.hex())
@@ -79,7 +79,7 @@ class _FoundIndex:
 
 
 def _age(found: _FoundIndex) -> tuple[int, int]:
-    """Return a sort key by which a later index is larger, like `local.LocalArchives`."""
+    """Return a sort key, which is greater for a later index, like `local.LocalArchives`."""
     entries = found.verified.index.entries
     return max((entry.period.to_ms for entry in entries), default=0), len(entries)
 
@@ -87,7 +87,7 @@ def _age(found: _FoundIndex) -> tuple[int, int]:
 def _read(name: str, data: bytes, data_size_bytes: int | None, source: ArchiveSource) -> _FoundIndex:
     """Verify an index of any profile and dialect. Raises ArchiveError.
 
-    The profile is the one that can decode it; the dialect is signed.
+    The profile is the first that can decode the index. The dialect is part of the signed statement.
     """
     key = source.cabal_key if is_sealed(data) else None
     control_key = source.control_key
@@ -123,7 +123,7 @@ def _dialect_of(index: Index, control_key: bytes) -> Dialect:
 
 
 def _with_shared_topics(entries: Iterable[Entry]) -> list[Entry]:
-    """Share equal topics between entries, because all tasks get them, and each repeats the topics of earlier weeks."""
+    """Use one object for equal topics, because each entry repeats the topics of earlier weeks."""
     known: dict[Topic, Topic] = {}
     return [entry._replace(topics=tuple(known.setdefault(topic, topic) for topic in entry.topics)) for entry in entries]
 
@@ -151,7 +151,7 @@ class ArchiveInput:
 
     @property
     def commitment(self) -> Commitment:
-        """Commitment of the control node to its content."""
+        """Commitment of the control node to the content of the archive."""
         return self.verified.commitments[self.entry.archive_id]
 
     @property
@@ -184,8 +184,7 @@ class ArchiveInput:
     def problem(self, work: ObjectFolder) -> str | None:
         """Verify everything, and return the problem of the archive, or None.
 
-        Without a problem, that is recorded in `work`: a later run of the job, which reads the archive again, does not
-        verify the signatures again.
+        If the archive is valid, record this in `work`. A later run of the job then does not verify signatures again.
         """
         note = f"{self.digest}.verified"
         try:
@@ -237,7 +236,7 @@ def _problem_of(posts: Sequence[Post]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class DeletionsInput:
-    """Post/deletes in an index, which the driver verified with it. `name` is its path or URI."""
+    """Post/deletes in an index, which the driver verified with the index. `name` is the index's path or URI."""
 
     name: str
     deletions: tuple[bytes, ...]

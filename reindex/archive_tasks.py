@@ -1,9 +1,9 @@
 """Tasks of a job that creates archives, which run on the workers. A node creates archives with the same functions.
 
-1. `inspect` and `read` of `tasks` move posts and tombstones to the partitions of their hashes.
-2. `derive` reads all blobs of a partition and writes live posts and tombstones of dead ones to a run, split into weeks.
+1. `tasks.inspect` verifies the inputs, and `tasks.read` sends posts and tombstones to the partitions of their hashes.
+2. `derive` reads all blobs of a partition. It writes live posts and effective tombstones to a run, split into weeks.
 3. `archive` reads all posts of a week, sorted, and creates its archives. Archives also contain the channels of earlier
-   weeks, so this stage runs when the time of the first post of every channel is known.
+   weeks. So this stage begins when the time of every channel's first post is known.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class WeeksJob(ShuffledJob):
         return [record_start(week.to_ms, bytes(HASH_SIZE_BYTES)) for week in self.weeks]
 
     def parts(self) -> list[Any]:
-        """Return everything that the archives depend on."""
+        """Return the values on which the archives depend besides the inputs."""
         return [self.profile.name, len(self.weeks), hashlib.blake2b(self.key or b"").hexdigest()]
 
     def topics(self, first_posts_ms: Mapping[str, int], week: Period) -> tuple[Topic, ...]:
@@ -81,7 +81,7 @@ class WeekContent(NamedTuple):
         }
 
     def known(self) -> Callable[[Tombstone], Tombstone | None]:
-        """Return a function that finds the tombstone in effect for one that a post/delete sets."""
+        """Return a function that returns the effective tombstone for a post/delete's waiting tombstone, or None."""
         found = {(stone.target, stone.author, stone.deleted_by): stone for stone in self.stones}
         return lambda claim: found.get((claim.target, claim.author, claim.deleted_by))
 
@@ -95,7 +95,7 @@ def derive(job: WeeksJob) -> Callable[[Batches], Batches]:
 
 
 def _derive(job: WeeksJob, partition: int, hashed: list[Hashed], stones: list[Tombstone]) -> dict[str, Any]:
-    """Settle every hash of a partition. Write a run of the content to archive, and report the first post of each topic."""
+    """Settle every hash of a partition. Write a run of its content, and report the first post of each topic."""
     counts: Counter[str] = Counter()
     first_posts_ms: dict[str, int] = {}
     rows: list[Row] = []
@@ -134,7 +134,7 @@ def archive(job: WeeksJob, runs: Sequence[str], first_posts_ms: Mapping[str, int
 
 
 def read_week(job: WeeksJob, runs: Sequence[str], index: int) -> WeekContent:
-    """Return everything dated in a week. Raises ExportError if a run is damaged."""
+    """Return the posts and tombstones dated in a week. Raises ExportError if a run is damaged."""
     week = WeekContent([], [])
     for record, value in read_bucket(job.folder, runs, index, len(job.weeks) + 1):
         if value:
@@ -179,7 +179,7 @@ def _fields(made: Archive) -> dict[str, Any]:
 def read_archives(
     folder: ObjectFolder, report: Mapping[str, Any], week: Period, topics: tuple[Topic, ...]
 ) -> list[Archive]:
-    """Return the archives of a week from a task. Raises ExportError if its file is damaged."""
+    """Return the archives of a week from a task's report. Raises ExportError if its file is damaged."""
     data = memoryview(folder.read(report["file"]))
     archives = list(_cut_out(data, report["archives"], week, topics))
     if [made.sha256.hex() for made in archives] != [fields["sha256"] for fields in report["archives"]]:

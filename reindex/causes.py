@@ -1,7 +1,7 @@
 """The cause of a failure of Spark, from the output of Java and Python, and the setting or variable to check.
 
-The end of a log contains stack frames or a usage text. The cause is elsewhere: in the line of a known kind of failure,
-or in the first exception and the one that caused it.
+The last lines of a log contain stack frames or a usage text. The cause is in the line of a known failure, or in the
+first exception and its root cause.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _OF_HADOOP: Final = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
 
 
 class SparkError(ReindexError):
-    """Spark, its Java process or one of its workers does not start, fails or ends. The message has the cause."""
+    """Spark, its Java process or one of its workers does not start, fails or ends. The message contains the cause."""
 
     exit_status = 1
 
@@ -40,7 +40,7 @@ class KnownFailure(NamedTuple):
 KNOWN: Final = (
     KnownFailure(
         r"No space left on device|Disk quota exceeded",
-        "Free space on the disk of the work folder, or name another with --work",
+        "Free space on the disk of the work folder, or name another folder with --work",
         error=StorageError,
     ),
     KnownFailure(
@@ -88,9 +88,9 @@ KNOWN: Final = (
         r"Python worker exited unexpectedly|Python worker.* crashed",
         "A Python worker was killed, most often because memory ran out. Use fewer --cores, or close other programs",
     ),
-    KnownFailure(r"All masters are unresponsive", "No Spark master answers at the address of --master"),
+    KnownFailure(r"All masters are unresponsive", "Check the address of --master, and that a Spark master runs there"),
 )
-"""Known failures. The first one with a sign in the text counts."""
+"""Known failures. The first whose sign is in the text applies."""
 
 _EXCEPTION: Final = re.compile(
     r'^(?:Exception in thread "[^"]*" )?((?:[\w$]+\.)+[\w$]*(?:Exception|Error)\b.*|(?:Error|ERROR)\b.+)$', re.MULTILINE
@@ -115,7 +115,7 @@ def cause_of_log(said: str, environ: Mapping[str, str] = os.environ) -> Cause:
 
 
 def cause_of_query(error: Exception, environ: Mapping[str, str] = os.environ) -> Cause:
-    """Return the cause of an error of PySpark: the end of a worker's traceback, or the first line with its root."""
+    """Return the cause of an error of PySpark: the end of a worker's traceback, or the first line and root cause."""
     text = re.split("\n\tat |\n\nJVM stacktrace:", str(error))[0]
     noise = ("An error occurred while calling", " SQLSTATE:")
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith(noise)]
@@ -141,7 +141,7 @@ def _cause(text: str, summary: str, environ: Mapping[str, str]) -> Cause:
 
 
 def _first_exception(said: str) -> str:
-    """Return the first exception in a text, with the one that caused it. Without any, return the last line."""
+    """Return the first exception in a text and its root cause. If the text has no exception, return the last line."""
     first = _EXCEPTION.search(said)
     if first:
         following = said[first.end() :]
@@ -152,7 +152,7 @@ def _first_exception(said: str) -> str:
 
 
 def _with_root(line: str, stack: str) -> str:
-    """Return the line of an exception with its root cause, which is the last one in its stack."""
+    """Return the line of an exception with its root cause, which is the last cause in its stack."""
     causes = _CAUSED_BY.findall(stack)
     root = _shortened(causes[-1]) if causes else ""
     return f"{line}, caused by {root}" if root and root not in line else line

@@ -1,4 +1,4 @@
-"""Columns of the data source: the name, type and values of each, as Arrow arrays of many posts."""
+"""Columns of the data source: their names, types and values, as Arrow arrays of many posts."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _MICROSECONDS: Final = pa.timestamp("us")
 
 
 class Deletion(NamedTuple):
-    """A deletion of a hash: `hash` and `timestamp_ms` are those of the post/delete by `author`.
+    """A deletion of a hash. `hash` and `timestamp_ms` identify the post/delete by `author`.
 
-    A deletion from a tombstone has the `skeleton` of the target.
+    A deletion from a tombstone contains the `skeleton` of the target.
     """
 
     target: bytes
@@ -55,7 +55,7 @@ def no_values(_rows: Sequence[Any]) -> pa.Array:
 
 
 class Column(NamedTuple):
-    """A column of a table: its type in Spark's DDL and in Arrow, its meaning, and a function that returns its values."""
+    """A column of a table: its types in Spark's DDL and in Arrow, its meaning, and a function for its values."""
 
     ddl: str
     arrow: pa.DataType
@@ -121,7 +121,9 @@ _MS: Final = ("BIGINT NOT NULL", pa.int64())
 
 POSTS: Final[Mapping[str, Column]] = {
     "hash": Column(*_HEX, "hash of the post, 64 hex digits", lambda posts: _hex(post.hash for post in posts)),
-    "author": Column(*_HEX, "public key of its author, 64 hex digits", lambda posts: _hex(p.author for p in posts)),
+    "author": Column(
+        *_HEX, "public key of the post's author, 64 hex digits", lambda posts: _hex(p.author for p in posts)
+    ),
     "type": Column(*_HEX, f"{', '.join(TYPE_NAMES.values())}", lambda posts: _types([post.type for post in posts])),
     "timestamp": Column(
         *_MS,
@@ -129,7 +131,9 @@ POSTS: Final[Mapping[str, Column]] = {
         lambda posts: pa.array([post.timestamp_ms for post in posts], pa.int64()),
     ),
     "time": Column(
-        *_TIME, "the same in UTC; null after the year 9999", lambda posts: _times([post.timestamp_ms for post in posts])
+        *_TIME,
+        "`timestamp` in UTC; null after the year 9999",
+        lambda posts: _times([post.timestamp_ms for post in posts]),
     ),
     "channel": Column(
         *_TEXT,
@@ -143,16 +147,19 @@ POSTS: Final[Mapping[str, Column]] = {
     ),
     "topic": Column(
         *_TEXT,
-        "topic that a post/topic sets; empty clears it",
+        "topic that a post/topic sets; an empty topic clears it",
         lambda posts: _texts([post.body.topic if isinstance(post.body, Topic) else None for post in posts]),
     ),
     "name": Column(
         *_TEXT,
-        "name that a post/info sets; null if it sets none",
+        "name that a post/info sets; null if it does not set a name",
         lambda posts: _texts([post.body.name if isinstance(post.body, Info) else None for post in posts]),
     ),
     "links": Column(
-        "ARRAY<STRING> NOT NULL", _HASHES, "hashes to which it links", lambda posts: _hashes([p.links for p in posts])
+        "ARRAY<STRING> NOT NULL",
+        _HASHES,
+        "hashes to which the post links",
+        lambda posts: _hashes([p.links for p in posts]),
     ),
     "targets": Column(
         "ARRAY<STRING> NOT NULL",
@@ -179,7 +186,7 @@ DELETIONS: Final[Mapping[str, Column]] = {
         lambda rows: pa.array([row.timestamp_ms for row in rows], pa.int64()),
     ),
     "time": Column(
-        *_TIME, "the same in UTC; null after the year 9999", lambda rows: _times([row.timestamp_ms for row in rows])
+        *_TIME, "`timestamp` in UTC; null after the year 9999", lambda rows: _times([row.timestamp_ms for row in rows])
     ),
     "is_signed": Column(
         "BOOLEAN NOT NULL",
@@ -219,7 +226,7 @@ DELETIONS: Final[Mapping[str, Column]] = {
 
 # --- settled tables, which Spark computes ----------------------------------------------------------
 
-_NAME: Final = Column("STRING", pa.string(), "current name of the author; the public key if there is none")
+_NAME: Final = Column("STRING", pa.string(), "current name of the author; the public key if the author has no name")
 _CHANNEL: Final = Column("STRING", pa.string(), "name of the channel")
 _COUNT: Final = ("BIGINT", pa.int64())
 
@@ -249,25 +256,25 @@ SETTLED: Final[Mapping[str, Mapping[str, Column]]] = {
         "channel": _CHANNEL,
         "author": Column("STRING", pa.string(), "public key of the member"),
         "name": _NAME,
-        "type": Column("STRING", pa.string(), "type of its latest join, text or topic in the channel"),
+        "type": Column("STRING", pa.string(), "type of the member's latest join, text or topic in the channel"),
         "timestamp": Column(*_COUNT, "time of that post, milliseconds since 1970"),
-        "time": Column(*_TIME, "the same in UTC; null after the year 9999"),
+        "time": Column(*_TIME, "`timestamp` in UTC; null after the year 9999"),
         "hash": Column("STRING", pa.string(), "hash of that post"),
     },
     "users": {
         "author": Column("STRING", pa.string(), "public key of the user"),
         "name": _NAME,
         "posts": Column(*_COUNT, "number of posts of all types"),
-        "first_post": Column(*_TIME, "time of the first of them, in UTC"),
-        "last_post": Column(*_TIME, "time of the last of them, in UTC"),
+        "first_post": Column(*_TIME, "time of the user's first post, in UTC"),
+        "last_post": Column(*_TIME, "time of the user's last post, in UTC"),
     },
     "channels": {
         "channel": _CHANNEL,
-        "topic": Column("STRING", pa.string(), "current topic; empty if there is none"),
+        "topic": Column("STRING", pa.string(), "current topic; empty if the channel has no topic"),
         "members": Column(*_COUNT, "number of members"),
-        **{f"{kind}s": Column(*_COUNT, f"number of post/{kind} in it") for kind in IN_CHANNELS},
-        "first_post": Column(*_TIME, "time of the first of these posts, in UTC"),
-        "last_post": Column(*_TIME, "time of the last of them, in UTC"),
+        **{f"{kind}s": Column(*_COUNT, f"number of post/{kind} in the channel") for kind in IN_CHANNELS},
+        "first_post": Column(*_TIME, "time of the first post in the channel, in UTC"),
+        "last_post": Column(*_TIME, "time of the last post in the channel, in UTC"),
     },
     "deletions": {
         "target": Column("STRING", pa.string(), "hash of the deleted post"),
@@ -275,7 +282,7 @@ SETTLED: Final[Mapping[str, Mapping[str, Column]]] = {
         "name": _NAME,
         "hash": Column("STRING", pa.string(), "hash of the earliest post/delete by (timestamp, hash)"),
         "timestamp": Column(*_COUNT, "time of that post/delete, milliseconds since 1970"),
-        "time": Column(*_TIME, "the same in UTC; null after the year 9999"),
+        "time": Column(*_TIME, "`timestamp` in UTC; null after the year 9999"),
         "type": Column("STRING", pa.string(), "type of the deleted post"),
         "channel": Column("STRING", pa.string(), "channel of the deleted post; null for types without a channel"),
         "target_timestamp": Column(*_COUNT, "time of the deleted post, milliseconds since 1970"),

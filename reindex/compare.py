@@ -31,7 +31,7 @@ MAX_EXAMPLES: Final = 5
 
 @dataclass(slots=True)
 class ViewDifference:
-    """Difference of the rows of a view from the expected ones: `missing`, `extra`, and `different` in value."""
+    """Numbers of rows of a view: expected (`rows`), `missing`, `extra`, and `different` in value."""
 
     rows: int = 0
     missing: int = 0
@@ -57,7 +57,7 @@ class Comparison:
 
     @property
     def is_equal(self) -> bool:
-        """True if no row differs."""
+        """True if all rows are equal."""
         return not any(of.missing or of.extra or of.different for of in self.views.values())
 
 
@@ -71,7 +71,7 @@ def verify_store(
 ) -> Comparison:
     """Export a store, derive all rows from the export on Spark, and compare them with the rows of the store.
 
-    The store must be closed. It is not changed. Rows of local-only posts, which are in no export, are derived here.
+    The store must be closed. It does not change. Rows of local-only posts are derived here, because exports omit these.
     """
     path = store_path(path).absolute()
     beside = path.with_name(f"{path.name}.verify")
@@ -90,7 +90,7 @@ def verify_store(
 
 
 def compare(dump: Iterable[Row], derived: DerivedRows, local_only: Iterable[Post], catalog: Catalog) -> Comparison:
-    """Compare a store's rows, in order of keys, with the derived rows and those of its local-only posts."""
+    """Compare a store's rows, in order of keys, with the derived rows and the rows of its local-only posts."""
     views = {view.name: ViewDifference() for view in catalog.views}
     rows = chain.from_iterable(chain.from_iterable(read_rows(derived.folder, s) for s in derived.segments))
     expected = with_local_only(rows, local_only, catalog, catalog.versions)

@@ -1,6 +1,6 @@
 """Environment of Spark's processes, and a path to their files that all of them can use.
 
-A local job uses this program only, and ignores the variables of another Spark installation.
+A local job uses only the PySpark of this program, and ignores the variables of another Spark installation.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _OF_ANOTHER_SPARK: Final = re.compile(
 )
 
 _OF_CONNECT: Final = re.compile(r"SPARK_(REMOTE|API_MODE|CONNECT_MODE_ENABLED)")
-"""Variables by which PySpark uses a server, and starts no driver."""
+"""Variables with which PySpark connects to a server and does not start a driver."""
 
 _LOG_CONFIGURATION: Final = """\
 rootLogger.level = info
@@ -47,8 +47,8 @@ _PLAIN: Final = re.compile(r"[A-Za-z0-9/._-]+")
 def environment_for(master: str, scratch: Path, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return the complete environment of Spark's driver, its Java and its workers.
 
-    The files that it names are written to `scratch`. Raises SparkError if Java is not found, or SPARK_HOME has another
-    version than PySpark.
+    The files that it names are written to `scratch`. Raises SparkError if Java is not found, or if SPARK_HOME contains
+    another version than PySpark.
     """
     import pyspark  # noqa: PLC0415 - an extra, and half a second to import
 
@@ -94,8 +94,8 @@ def _require_version(home: Path, version: str) -> None:
     found = re.search(r"spark-core_[\d.]+-([\d.]+\d)", " ".join(path.name for path in home.glob("jars/spark-core_*")))
     if found and found[1].split(".")[:2] != version.split(".")[:2]:
         raise SparkError(
-            f"SPARK_HOME has Spark {found[1]}, but PySpark is {version}. Unset it, or set it to the folder of Spark "
-            f"{version}"
+            f"SPARK_HOME contains Spark {found[1]}, but PySpark is {version}. Unset it, or set it to the folder of "
+            f"Spark {version}"
         )
 
 
@@ -118,7 +118,7 @@ def plain_path(folder: Path) -> Iterator[Path]:
 
 
 def working_directory() -> Path:
-    """Return the working directory of Java: the current one, or the root if that was removed or its path is not plain.
+    """Return the working directory of Java: the current directory, or the root if its path is missing or not plain.
 
     Java does not start in a folder whose name cannot be decoded.
     """

@@ -34,10 +34,10 @@ class Input(Protocol):
 
     @property
     def posts(self) -> int:
-        """Number of posts in it."""
+        """Number of posts in the input."""
 
     def quick_check(self, work: ObjectFolder) -> str | None:
-        """Return a problem of the input that is found without reading what `blocks` verifies. See `problem`."""
+        """Return the problem of a damaged input, or None. Unlike `problem`, it may omit checks that `blocks` makes."""
 
     def problem(self, work: ObjectFolder) -> str | None:
         """Return the problem of a damaged input, None if it is valid. `work` is the job's folder.
@@ -48,8 +48,8 @@ class Input(Protocol):
     def blocks(self) -> Iterator[Block]:
         """Yield the content.
 
-        Raises CableStoreError before the first block if a check that `quick_check` omits fails. If the input changed after
-        `quick_check`, it may raise at any time.
+        Raises CableStoreError before the first block if a check that `quick_check` omits fails. If the input has
+        changed since `quick_check`, it may raise later, too.
         """
 
 
@@ -88,7 +88,7 @@ class SegmentInput:
 
     @property
     def digest(self) -> str:
-        """BLAKE3 from the manifest."""
+        """BLAKE3 hash from the manifest."""
         return self.segment.blake3
 
     @property

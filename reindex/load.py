@@ -70,7 +70,7 @@ def _paths(scratch: Path, parts: int) -> list[Path]:
 
 
 def share_out(segments: Sequence[RowSegment]) -> list[list[RowSegment]]:
-    """Split segments into parts of about `limits.PART_ROWS` rows. Each is a range of keys."""
+    """Split segments into parts of about `limits.PART_ROWS` rows. Each part is a range of keys."""
     parts: list[list[RowSegment]] = [[]]
     rows = 0
     for segment in segments:

@@ -53,10 +53,10 @@ def make_archives(
 ) -> MadeArchives:
     """Create the archives of all weeks that ended by `now_ms` and that have posts in one of the exports.
 
-    In a folder with archives it continues as a node does. `identity` is the control node's. `key` is the cabal key,
-    None for public archives. Workers get `key` but never the identity. Workers and the driver must see the exports and
-    `work` under the same paths or URIs. `work` is by default beside the community's folder. It is removed at the end
-    unless `keep_work`. After an interruption the next call continues.
+    If the folder contains archives, add the missing archives, as a node does. `identity` is the control node's. `key`
+    is the cabal key, None for public archives. Workers get `key` but never the identity. Workers and the driver must
+    see the exports and `work` under the same paths or URIs. `work` is by default beside the community's folder. It is
+    removed at the end unless `keep_work`. After an interruption the next call continues.
 
     Raises ExportError, ArchiveError, ReindexError, StorageError.
     """
@@ -109,7 +109,7 @@ def first_of_all(found: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Results of all tasks. `reports` are those of weeks with content, in order."""
+    """Results of all tasks. `reports` are the reports of weeks with content, in order."""
 
     job: WeeksJob
     runs: list[str]
@@ -139,7 +139,7 @@ class History:
             writer.add(*self._late(writer, report["week"]))
 
     def _late(self, writer: ArchiveWriter, index: int) -> tuple[list[Archive], list[bytes]]:
-        """Return archives of the posts that arrived after the archives of their week were created."""
+        """Return archives, and oversize posts, of the posts that arrived after their week was archived."""
         job, week = self.job, self.job.weeks[index]
         found = archive_tasks.read_week(job, self.runs, index)
         messages = writer.missing(week, list(messages_of(found.records, job.dialect)))

@@ -1,8 +1,8 @@
 """Reindexing: Spark derives a new generation of a store from exports and archives.
 
-    derive (Spark) -> load -> catch up with the live database -> read back -> swap in by a rename
+    derive (Spark) -> load -> catch up with the live database -> read back -> replace it by a rename
 
-The live database is only read until the swap. If a run is killed, the next one continues with the finished work. The
+The live database is only read until the swap. If a run is killed, the next run continues with the finished work. The
 previous generation is kept for a rollback.
 """
 
@@ -69,7 +69,7 @@ from cablestore.views import CATALOG
 
 @dataclass(slots=True)
 class ReindexReport:
-    """Result of a reindexing. `seconds` are by stage. Only a full check counts the tombstones of `checked`."""
+    """Result of a reindexing. `seconds` is the time of each stage. `checked` counts tombstones only in a full check."""
 
     derived: DerivedRows
     generation: str
@@ -96,21 +96,21 @@ def reindex(
 ) -> ReindexReport:
     """Rebuild the store at `out` from exports and archives, or create it.
 
-    The result has the union of their posts without the deleted ones. Archives are canonical for their weeks and
+    The result contains the union of their posts, without deleted posts. Archives are canonical for their weeks and
     channels (RFC 61), but remove posts only in an import, not here. One of the exports must be of the existing store;
     its later posts are added. The store must be closed when the new database replaces its database.
 
-    `views` are those to rebuild; empty means all. If views are named, the posts themselves are not changed, even if
+    `views` are the views to rebuild; empty means all. If views are named, the posts themselves are not changed, even if
     `data` is one of these views. `work` is a folder that the workers share, as a path or URI. It is by default beside
     `out`, and is removed at the end unless `keep_work`. If it is a URI, Spark's own files and its log are beside `out`.
 
     Raises ExportError, ArchiveError, ReindexError, StorageError, and OpenError, also for a store with views that
-    `catalog` lacks. Its subclass OutdatedViewError means that `views` lacks some that must be rebuilt. After any error
+    `catalog` lacks. Its subclass OutdatedViewError means that `views` lacks views that must be rebuilt. After any error
     the store is unchanged.
     """
     out = store_path(out).absolute()
     beside, scratch = (out.with_name(f"{out.name}.{ending}") for ending in ("reindex", "loading"))
-    if views:  # tombstones too: they are compared with those of the store
+    if views:  # tombstones too: they are compared with the store's
         views = catalog.with_dependencies(views | {catalog.view_of(TOMBSTONE_PREFIX)})
     manifests = read_sources(exports, archives).manifests
     after = covered(manifests, out)
@@ -140,9 +140,9 @@ def reindex(
 
 
 def _claims_of(manifests: Sequence[Manifest], *, skip_corrupt: bool) -> tuple[list[list[Consent]], dict[str, str]]:
-    """Return the statements about roles in exports, and the problems of the skipped ones by name.
+    """Return the statements about roles in exports, and the problems of the skipped statements by name.
 
-    Raises ExportError for a damaged one, unless `skip_corrupt`.
+    Raises ExportError if they are damaged, unless `skip_corrupt`.
     """
     claims: list[list[Consent]] = []
     damaged: dict[str, str] = {}
@@ -159,7 +159,7 @@ def _claims_of(manifests: Sequence[Manifest], *, skip_corrupt: bool) -> tuple[li
 def covered(manifests: Sequence[Manifest], out: Path) -> CoveredLog | None:
     """Return how far the exports cover the arrival log of the store at `out`, None if the store does not exist.
 
-    Raises ExportError if no export is a complete one of the store.
+    Raises ExportError if none of the exports is a complete export of the store.
     """
     header = peek(out)
     if header is None:
@@ -247,7 +247,7 @@ class _NewGeneration:
         return 0 if live is None or self.after is None else self.after.position_in(live)
 
     def replace_views(self, views: frozenset[str]) -> ReindexReport:
-        """Copy the rows of these views from the segments and all others from the live database, check and swap."""
+        """Copy the rows of these views from the segments and all other rows from the live database, check and swap."""
         path = self.scratch / "views"
         shutil.rmtree(path, ignore_errors=True)
         with (
@@ -273,23 +273,23 @@ class _NewGeneration:
         later = sum(1 for _ in arrival_log.post_entries(live, self._covered_of(live)))
         if later:
             raise ExportError(
-                f"entries added to the store's log after the export: {later:,}. Export it again: single views can be "
-                "rebuilt only if the store has not changed"
+                f"the store has changed since the export (new entries in its log: {later:,}). Export it again: single "
+                "views can be rebuilt only from an export of the current state"
             )
 
     def _reject_others(self, live: Reader) -> None:
-        """Raise ExportError if the posts or tombstones in the exports differ from those of the store.
+        """Raise ExportError if the posts or tombstones in the exports differ from the store's.
 
-        Otherwise only the rebuilt views would have their rows. Tombstones from exports and archives are not in the
-        store's log.
+        Otherwise only the rebuilt views would contain the rows of these posts. Tombstones from exports and archives are
+        not in the store's log.
         """
         posts = side_by_side(_hashes(live.prefix(DATA_PREFIX)), _hashes(self._derived_rows(REVERSE_PREFIX)))
         stones = side_by_side(live.prefix(TOMBSTONE_PREFIX), self._derived_rows(TOMBSTONE_PREFIX))
         others = sum(present != derived for _, present, derived in chain(posts, stones))
         if others:
             raise ExportError(
-                f"posts and tombstones that are only in the exports or only in the store at {self.out}: {others:,}. "
-                "To rebuild single views, export the whole store again, or run without --views"
+                f"the exports and the store at {self.out} differ (different posts and tombstones: {others:,}). To "
+                "rebuild single views, export the whole store again, or run without --views"
             )
 
     def _derived_rows(self, prefix: bytes) -> Iterator[Row]:
@@ -304,7 +304,7 @@ class _NewGeneration:
         return [each for each in summaries(self.catalog) if has_own and self.catalog.view_of(each.prefix) in views]
 
     def _mix(self, live: Reader, target: LevelDB, views: frozenset[str]) -> tuple[list[RowRange], Sizes]:
-        """Write the rows of the rebuilt views from the segments, and all others from the live database.
+        """Write the rows of the rebuilt views from the segments, and all other rows from the live database.
 
         Returns the written ranges, and the sizes of all views.
         """
@@ -367,8 +367,8 @@ class _NewGeneration:
             )
         if not report.is_clean:
             raise ReindexError(
-                f"the new database is damaged, so the old one stays live. Problems: {report.problem_count:,}. The "
-                f"first: {report.problems[0]}. Remove {self.derived.folder} and run again. If that does not help, "
+                f"the new database is damaged, so the old database remains live. Problems: {report.problem_count:,}. "
+                f"The first: {report.problems[0]}. Remove {self.derived.folder} and run again. If that does not help, "
                 "report it"
             )
         return report
@@ -411,8 +411,8 @@ def _hashes(rows: Iterable[Row]) -> Iterator[Row]:
 def _live(folder: Folder, catalog: Catalog, views: frozenset[str] = frozenset()) -> Iterator[Reader | None]:
     """Open the live database of a closed store for reading. Yield None if the store is new.
 
-    Raises OpenError if it has views that the catalog lacks, because the next generation would lack them too.
-    Raises OutdatedViewError if only `views` are rebuilt and others have another version than in the catalog.
+    Raises OpenError if it has views that the catalog lacks, because the next generation would lack them too. Raises
+    OutdatedViewError if only `views` are rebuilt and other views have a different version in the catalog.
     """
     if folder.is_new:
         yield None
@@ -423,7 +423,7 @@ def _live(folder: Folder, catalog: Catalog, views: frozenset[str] = frozenset())
         outdated = outdated_views(meta, catalog).keys() - _rebuilt(catalog, views) if views and meta else ()
         if outdated:
             raise OutdatedViewError(
-                f"other views of {folder.path} have another version, but are not rebuilt: "
+                f"other views of {folder.path} have another version, but would not be rebuilt: "
                 f"{', '.join(sorted(outdated))}. Name these too, or run without --views"
             )
         yield reader

@@ -1,4 +1,4 @@
-"""Spark session with a separate Java, for the driver's process: PySpark changes that process."""
+"""Spark session with a separate Java process, only for the driver's process, whose environment it changes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def own_session(
     """Start Java and a session with these settings, and stop the session. `log` is the output of this process.
 
     Changes the environment of this process. Raises SparkError if Spark does not start, or if an error of Spark or the
-    end of Java reaches the body.
+    end of Java interrupts the body.
     """
     from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra, and half a second to import
 
@@ -51,7 +51,7 @@ def own_session(
 
 @contextmanager
 def _explained_by(java_end: JavaEnd, before: str = "") -> Iterator[None]:
-    """Replace errors of Spark by one of this package: how Java ended, if it did, or else the cause of the error."""
+    """Replace errors of Spark by errors of this package, with the end of Java or the cause of the error."""
     try:
         yield
     except (*spark_errors(), *disconnected()) as error:
@@ -59,7 +59,7 @@ def _explained_by(java_end: JavaEnd, before: str = "") -> Iterator[None]:
             raise KeyboardInterrupt from None
         if java_end.has_ended(is_closed=is_disconnected(error)):
             raise java_end.failure(before) from None
-        if not isinstance(error, spark_errors()):  # of another connection
+        if not isinstance(error, spark_errors()):  # an error of another connection
             raise
         cause = cause_of_query(error, java_end.inherited)
         raise cause.error(f"{before}{cause.text}. The log of Spark is {java_end.log}") from None

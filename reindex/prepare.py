@@ -68,7 +68,7 @@ def read_sources(exports: Sequence[Location], archives: Sequence[ArchiveSource] 
 
 
 def _derivable(manifest: Manifest) -> list[Segment]:
-    """Return the segments from which rows are derived. Claims of roles are not among them: they are stored later."""
+    """Return the segments from which rows are derived, without the claims of roles, which are stored later."""
     return [segment for segment in manifest.segments if segment.kind != "consents"]
 
 
@@ -87,7 +87,7 @@ def make_job(
     views: frozenset[str],
     sample: Sample,
 ) -> ReindexJob:
-    """Split the work into partitions of hashes and buckets of keys. `views` are those to build; empty means all."""
+    """Split the work into partitions of hashes and buckets of keys. `views` are the views to build; empty means all."""
     wanted = _wanted_prefixes(catalog, views)
     posts = posts_of(inputs)
     size_bytes = sum(len(key) + len(value) for key, value in sample.pieces) * posts / max(sample.posts, 1)
@@ -129,7 +129,7 @@ def take_sample(
     derivation = Derivation(catalog)
     for digest in sorted(posts):
         derivation.post(posts[digest])
-    derivation.reverse = []  # these rows are in no bucket
+    derivation.reverse = []  # buckets do not contain these rows
     return Sample(derivation.take(), len(posts))
 
 
@@ -143,7 +143,7 @@ def _wanted_prefixes(catalog: Catalog, views: frozenset[str]) -> list[bytes]:
     unknown = views - catalog.versions.keys()
     if unknown:
         raise ExportError(f"view not found: {', '.join(sorted(unknown))}. The views are {', '.join(catalog.versions)}")
-    # The reverse hash map has the keys of all other views, so it is built with each of them.
+    # The reverse hash map contains the keys of all other views, so it is built with each of them.
     names = views | {REVERSE_NAME} if views else frozenset(catalog.versions)
     return [prefix for prefix, name in catalog.prefixes if name in names]
 

@@ -1,4 +1,4 @@
-"""Queries of Spark: run them with a name, progress and Ctrl-C, and describe errors of Spark in a line.
+"""Queries of Spark: run them with a name, progress and Ctrl-C, and describe errors of Spark in one line.
 
 The functions work with the classic client and with Spark Connect.
 """
@@ -37,8 +37,8 @@ def run_query(
 ) -> T:
     """Return the result of `query`. Ctrl-C cancels its jobs.
 
-    Spark's UI shows its jobs as "cablestore: NAME". That of a Connect server shows them by their tag. `progress` is
-    called with the numbers of finished tasks and of all tasks of each running stage.
+    Spark's UI shows its jobs as "cablestore: NAME". The UI of a Connect server shows their tag. `progress` is called
+    with the numbers of finished tasks and of all tasks of each running stage.
 
     The query runs in a separate thread. So Ctrl-C does not interrupt a response of Spark, which would make the
     connection unusable. Tags and names of the caller's thread do not change.
@@ -125,7 +125,7 @@ def _watch(spark: SparkSession, group: str, progress: Callable[[int, int], None]
 
 @contextmanager
 def explained(where: str) -> Iterator[None]:
-    """Replace errors of Spark by one of this package with the cause. Its text ends with `where`, which names the log."""
+    """Replace errors of Spark by errors of this package with the cause. Their text ends with `where`, a sentence."""
     try:
         yield
     except (*spark_errors(), *disconnected()) as error:
@@ -133,14 +133,14 @@ def explained(where: str) -> Iterator[None]:
             raise KeyboardInterrupt from None
         if is_disconnected(error):
             raise SparkError(
-                f"the Java process of this session ended, or PYSPARK_GATEWAY_PORT does not point to one. {where}"
+                f"the Java process of this session ended, or PYSPARK_GATEWAY_PORT is not its port. {where}"
             ) from None
         cause = cause_of_query(error)
         raise cause.error(f"{cause.text}. {where}") from None
 
 
 def spark_errors() -> tuple[type[Exception], ...]:
-    """Return the types of errors that PySpark raises: its own, and those of the connection to Java."""
+    """Return the types of errors that PySpark raises: its own errors, and errors of the connection to Java."""
     from pyspark.errors import PySparkException  # noqa: PLC0415 - needs the extra cablestore[reindex]
 
     with suppress(ModuleNotFoundError):  # the package pyspark-client has no Java
@@ -164,6 +164,6 @@ def is_disconnected(error: Exception) -> bool:
 
 
 def is_of_ctrl_c(error: BaseException) -> bool:
-    """Return True if Ctrl-C caused an error. It closes the connection, and failing calls of PySpark hide the interrupt."""
+    """Return True if Ctrl-C caused an error: it closes the connection, and failing calls of PySpark hide it."""
     context = error.__context__
     return context is not None and (isinstance(context, KeyboardInterrupt) or is_of_ctrl_c(context))

@@ -1,7 +1,7 @@
-"""Reading back: every row of a new database is compared with what was written, by digests and recorded changes.
+"""Reading back: every row of a new database is compared with the written rows, by digests and recorded changes.
 
 The job returns the number and the digest of the rows of each segment. Later changes of the loaded database are
-recorded. So one pass over the finished database proves that it has these rows, with these changes, and no others.
+recorded. So one pass over the finished database proves that it contains exactly these rows with these changes.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from cablestore.reindex.row_segments import RowDigest, RowRange
 _HASH_SIZE_BYTES: Final = 16
 
 _Work = Sequence[tuple[RowRange, bytes]]
-"""Ranges to compare, each with the key at which the next one begins."""
+"""Ranges to compare, each with the key at which the next range begins."""
 
 
 class RecordedDatabase:
-    """A database whose changes are recorded in another.
+    """A database whose changes are recorded in another database.
 
     The recorded rows are key -> msgpack [value before all changes, hash of the last value]. Either is nil if the row
     did not or does not exist.
@@ -61,7 +61,7 @@ class RecordedDatabase:
         return self._database.live()
 
     def write(self, rows: Mapping[bytes, bytes | None], *, sync: bool) -> None:
-        """Put and delete (None) all of these rows, and record the changes."""
+        """Put rows, and delete keys whose value is None. Record the changes."""
         present, known = self._database.live(), self._changes.live()
         changes: dict[bytes, bytes | None] = {}
         for key, value in rows.items():
@@ -81,11 +81,11 @@ class RecordedDatabase:
         return self
 
     def put(self, rows: Iterable[Row]) -> None:
-        """Write rows."""
+        """Write rows, and record the changes."""
         self.write(dict(rows), sync=False)
 
     def flush(self) -> None:
-        """Separate the rows written so far from later ones."""
+        """Separate the rows written so far from later rows: see `LevelDB.flush`."""
         self._database.flush()
 
     def compact(self) -> None:
@@ -101,7 +101,7 @@ class RecordedDatabase:
         return self._database.approximate_size_bytes(start, stop)
 
     def close(self) -> None:
-        """Close the database. The caller closes that of the changes."""
+        """Close the database. The caller closes the database of changes."""
         self._database.close()
 
 
@@ -148,9 +148,9 @@ def _comparing(path: Path, changes: Path, scratch: Path, processes: int) -> Iter
 
 
 def compare_range(database: Source, changes: Source, written: RowRange, stop: bytes) -> int:
-    """Compare the rows from the first one of a range to `stop`. Return how many the database has.
+    """Compare the rows from the start of a range to `stop`. Return their number in the database.
 
-    Raises ReindexError if they are not those that were written, with the changes.
+    Raises ReindexError if they differ from the written rows with the changes.
     """
     found = 0
 
@@ -166,8 +166,9 @@ def compare_range(database: Source, changes: Source, written: RowRange, stop: by
         digest.add(msgpack.packb(rows), len(rows))
     if (digest.rows, digest.hexdigest()) != (written.rows, written.digest):
         raise ReindexError(
-            f"the new database does not contain the rows of {written.source}: {digest.rows:,} rows were read back, "
-            f"expected {written.rows:,}, or they differ. The old database stays live. Check the disk and run again"
+            f"the new database does not contain the rows of {written.source}: their number or digest differs (read "
+            f"back {digest.rows:,} rows, expected {written.rows:,}). The old database remains live. Check the disk and "
+            "run again"
         )
     return found
 
@@ -186,7 +187,7 @@ def _before(blocks: Iterator[list[Row]], changes: Iterator[Row]) -> Iterator[lis
             if _hash_of(by_key.pop(key, None)) != due:
                 raise ReindexError(
                     "the new database does not contain the last written value of "
-                    f"{key.decode(errors='backslashreplace')}. The old database stays live. Check the disk and run "
+                    f"{key.decode(errors='backslashreplace')}. The old database remains live. Check the disk and run "
                     "again"
                 )
             if before is not None:
@@ -207,7 +208,7 @@ class _Copies:
 
     @classmethod
     def open(cls, path: Path, changes: Path, scratch: Path) -> None:
-        """Link both into `scratch` and open the links."""
+        """Link both databases into `scratch` and open the links."""
         copies = [scratch / f"{of.name}-{os.getpid()}" for of in (path, changes)]
         for of, copy in zip((path, changes), copies, strict=True):
             link_database(of, copy)

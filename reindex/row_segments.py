@@ -22,7 +22,7 @@ from cablestore.limits import PART_ROWS, SEGMENT_BLOCK_SIZE_BYTES
 from cablestore.protocol.post import Post
 
 _LEVEL: Final = -3
-"""Compression level of zstd. It is a fast one, because rows are read only once."""
+"""Compression level of zstd: a fast level, because rows are read only once."""
 
 _ROW_FIELDS: Final = 2
 """Number of fields of a row: a key and a value."""
@@ -45,7 +45,7 @@ class RowRange:
 class RowSegment:
     """A file of sorted rows.
 
-    `first` and `last` are the outer keys; `digest` is the BLAKE3 of the rows, see `RowDigest`.
+    `first` and `last` are the keys of its first and last row. `digest` is the `RowDigest` of the rows.
     """
 
     file: str
@@ -99,7 +99,7 @@ class WrittenRanges:
         self._digest = RowDigest()
 
     def add(self, rows: list[Row]) -> None:
-        """Add sorted rows. A range ends when it has `limits.PART_ROWS`."""
+        """Add sorted rows. A range ends after at least `limits.PART_ROWS` rows."""
         if self._digest.rows >= PART_ROWS:
             self._ended = self.ranges()
             self._digest = RowDigest()
@@ -157,7 +157,7 @@ def read_rows(folder: ObjectFolder, segment: RowSegment) -> Iterator[list[Row]]:
 def with_local_only(
     rows: Iterable[Row], posts: Iterable[Post], catalog: Catalog, views: Collection[str]
 ) -> Iterator[Row]:
-    """Yield sorted rows of these views merged with those of local-only posts, which are in no export."""
+    """Yield sorted rows of these views, merged with the rows of local-only posts, which exports do not contain."""
     derivation = Derivation(catalog)
     records = [derivation.post(post) for post in posts]
     own = sorted(row for row in records + derivation.take() if catalog.view_of(row[0]) in views)

@@ -2,13 +2,13 @@
 
     posts          every post that is not deleted
     messages       every text, with the current name of its author
-    topics         every topic that was set, and whether it is the current one
+    topics         every topic that was set; `is_current` marks the current topics
     members        the members of each channel
     users          every author of a post
     channels       every channel, its topic and its counts
     deletions      every post that its author deleted
 
-The rules are those of the views: a post is dead if a post/delete by its own author names it. Of several posts the
+The rules are the same as for views: a post is dead if a post/delete by its own author names it. Of several posts the
 latest by (timestamp, hash) decides.
 """
 
@@ -33,12 +33,12 @@ from cablestore.reindex.stages import shares_for
 from cablestore.reindex.workers import in_worker
 
 _PLACE: Final = ("timestamp", "hash")
-"""Columns that order posts: the greater pair is the later. Hexadecimal hashes sort like their bytes."""
+"""Columns that order posts: the later post has the greater pair. Hexadecimal hashes sort like their bytes."""
 
 
 @dataclass(frozen=True)
 class Tables:
-    """Settled tables. docs/reference/tables.md has their columns."""
+    """Settled tables. docs/reference/tables.md describes their columns."""
 
     posts: DataFrame
     messages: DataFrame
@@ -56,10 +56,11 @@ def tables(
     archives: Sequence[ArchiveSource] = (),
     drops: Drops | None = None,
 ) -> Tables:
-    """Return the tables of the union of all posts in exports and archives without the deleted ones.
+    """Return the tables of the union of all posts in exports and archives, without deleted posts.
 
-    Exports are paths or URIs. `drops` are omitted as if a store had discarded them. Each use of a table reads the files
-    again. A program that uses several tables should persist them, or write them first like `cablestore tables`.
+    Exports are paths or URIs. Posts that `drops` selects are omitted, as if a store had discarded them. Each use of a
+    table reads the files again. A program that uses several tables should persist them, or write them first like
+    `cablestore tables`.
 
     Raises ExportError, ArchiveError.
     """
@@ -111,8 +112,8 @@ def _is_dropped(drops: Drops) -> Column:
 def _deletions(posts: DataFrame, signed: DataFrame, said: DataFrame) -> DataFrame:
     """Return the effective deletions: of posts in the files, and of posts that only a tombstone describes.
 
-    A tombstone counts if its post/delete is in the files and its target is not. Otherwise the columns are those of the
-    post.
+    A tombstone counts if its post/delete is in the files and its target is not. If the target is in the files, the
+    columns contain its fields.
     """
     targets = posts.where("type != 'delete'").select(
         fn.col("hash").alias("target"),
@@ -126,7 +127,7 @@ def _deletions(posts: DataFrame, signed: DataFrame, said: DataFrame) -> DataFram
     keys = ["target", "author", *_PLACE]
     told = said.where("not is_signed").join(signed.select(*keys), keys, "left_semi")
     told = told.join(posts.select(fn.col("hash").alias("target")), "target", "left_anti").select(*seen.columns)
-    # A post may be deleted several times, and tombstones may differ: the first deletion counts, and the least skeleton.
+    # If a post has several deletions and different tombstones, the first deletion and the smallest skeleton count.
     first = signed.join(seen.unionByName(told).select("target", "author").distinct(), ["target", "author"])
     first = first.groupBy("target", "author").agg(*(_of(fn.min_by, name) for name in (*_PLACE, "time")))
     bones = ("type", "channel", "target_timestamp")
@@ -174,7 +175,7 @@ def _members(here: DataFrame) -> DataFrame:
 
 
 def _channels(here: DataFrame, topics: DataFrame, members: DataFrame) -> DataFrame:
-    """Return the channels: those with a join, leave, text or topic."""
+    """Return the channels with a join, leave, text or topic."""
     counts = [fn.count_if(fn.col("type") == kind).alias(f"{kind}s") for kind in IN_CHANNELS]
     now = topics.where("is_current").select("channel", "topic")
     joined = members.groupBy("channel").agg(fn.count("*").alias("members"))

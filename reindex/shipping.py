@@ -22,7 +22,7 @@ _PROBES: Final = 8
 def send_package(spark: SparkSession) -> bool:
     """Send this package to the workers unless they have it in this version. Return True if it was sent.
 
-    The file lacks the library in C, which speeds up the verification of signatures: jobs verify none.
+    The file does not contain the library in C. Without it, tasks verify the signatures of archives more slowly.
     """
     if not is_connect(spark) and str(spark.sparkContext.master).startswith("local"):
         return False  # its workers run this program's Python
@@ -55,7 +55,7 @@ def write_package(folder: Path) -> Path:
 
 
 def _files() -> Iterator[tuple[str, bytes]]:
-    """Yield the path and content of each module. Links to folders are followed, because a source tree may contain some."""
+    """Yield the path and content of each module. Links to folders, which a source tree may contain, are followed."""
     folders = [Path(cablestore.__path__[0])]
     while folders:
         for path in folders.pop().iterdir():

@@ -8,13 +8,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _TRIES: Final = 64
-"""Candidates per partition for a number that Spark hashes to it. None of them fits in one of 10^28 cases."""
+"""Candidates per partition for a number that Spark hashes to it. The probability that none fits is about 10^-28."""
 
 
 def to_partitions(table: DataFrame, count: int) -> DataFrame:
-    """Move each row to the partition, of `count`, that its integer column "partition" names.
+    """Move each row to one of `count` partitions, which its integer column "partition" names.
 
-    It uses `repartitionById`, which is experimental in Spark. Without it, it uses `by_hashed_number`.
+    Use `repartitionById`, which is experimental in Spark, or `by_hashed_number` if Spark lacks it.
     """
     if hasattr(table, "repartitionById"):
         return table.repartitionById(count, "partition")

@@ -3,11 +3,11 @@
     spark.read.format("cablestore").load("s3://bucket/export")                               # posts
     spark.read.format("cablestore").option("table", "deletions").load("s3://bucket/export")
 
-`posts` has each post of each file, including deleted posts and duplicates. `deletions` has each hash in a post/delete,
-regardless of the author of the target, and the tombstones of removed posts. `cablestore.reindex.tables` settles both.
-Invalid and local-only posts are omitted, as in every job.
+`posts` contains each post of each file, including deleted posts and duplicates. `deletions` contains each hash in a
+post/delete, regardless of the author of the target, and the tombstones of removed posts. `cablestore.reindex.tables`
+settles both. Invalid and local-only posts are omitted, as in every job.
 
-A partition is a segment or an archive. The options `after_ms`, `before_ms` and `types` choose posts, and skip segments
+A partition is a segment or an archive. The options `after_ms`, `before_ms` and `types` select posts, and skip segments
 by their entries in the manifest. Spark passes filters to the source only with the option `push_filters`, see
 `PushingReader`.
 """
@@ -97,7 +97,7 @@ class Bounds(NamedTuple):
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Bounds:
-        """Read the bounds in the options of a data source. Raises ExportError for invalid ones."""
+        """Read the bounds in the options of a data source. Raises ExportError for invalid options."""
         first_ms, end_ms = (_time_in(options, name) for name in ("after_ms", "before_ms"))
         found = cls().between(first_ms or 0, MAX_TIMESTAMP_MS if end_ms is None else end_ms - 1)
         if "types" not in options:
@@ -106,7 +106,7 @@ class Bounds(NamedTuple):
         unknown = [name for name in names if name not in TYPE_NUMBERS]
         if unknown or options.get("table") == "deletions":
             raise ExportError(
-                f"invalid option `types`: it is only for posts, and expects some of {', '.join(TYPE_NUMBERS)}"
+                f"invalid option `types`: expected the table posts, and some of {', '.join(TYPE_NUMBERS)}"
             )
         return found.of_types(names)
 
@@ -139,7 +139,7 @@ class Bounds(NamedTuple):
         return self._replace(types=types if self.types is None else self.types & types)
 
     def may_hold(self, source: Input) -> bool:
-        """Return True if an input may have posts within the bounds. This is True for every archive."""
+        """Return True if an input may contain posts within the bounds. This is True for every archive."""
         if not isinstance(source, SegmentInput):
             return True
         first, last, posts = source.segment.first, source.segment.last, source.segment.posts
@@ -163,8 +163,8 @@ class SourceOptions(NamedTuple):
         """Read the options of a data source.
 
         `path` or `paths` (a JSON list) is the argument of `load`. `table` is posts or deletions. `columns` names
-        columns with commas between, all by default. `after_ms` <= time < `before_ms` bounds times. `types` names the
-        types of posts, with commas between. With `control_key`, 64 hexadecimal digits, paths are folders of archives
+        columns, separated by commas, by default all. `after_ms` <= time < `before_ms` bounds times. `types` names the
+        types of posts, separated by commas. With `control_key`, 64 hexadecimal digits, paths are folders of archives
         that this node signed. `cabal_key_file` is a file with the key that decrypts them.
 
         Raises ExportError for invalid options, StorageError for a key file that cannot be read.
@@ -195,7 +195,7 @@ def _time_in(options: Mapping[str, str], name: str) -> int | None:
     text = options.get(name)
     if text is not None and not (text.isascii() and text.isdecimal()):
         raise ExportError(
-            f"invalid option `{name}`: expected milliseconds since 1970, as in 1704067200000, got {text!r}"
+            f"invalid option `{name}`: expected milliseconds since 1970, such as 1704067200000, got {text!r}"
         )
     return None if text is None else int(text)
 
@@ -229,7 +229,7 @@ class CableReader(DataSourceReader):
             self.bounds = self.bounds._replace(types=frozenset({DELETE}))
 
     def partitions(self) -> list[InputPartition]:
-        """Return a partition for each segment and archive that may have rows. Raises ExportError, ArchiveError."""
+        """Return a partition for each segment and archive that may contain rows. Raises ExportError, ArchiveError."""
         sources = read_sources(self.wanted.exports, self.wanted.archives)
         return [InputPartition((sources.dialect, source)) for source in sources.inputs if self._has_rows(source)]
 
@@ -249,16 +249,16 @@ class CableReader(DataSourceReader):
 class PushingReader(CableReader):
     """Reader that also uses bounds from the filters of a query.
 
-    Spark 4.3 keeps one list of partitions for a DataFrame, that of the last filters. Another query of the same
+    Spark 4.3 keeps one list of partitions for a DataFrame, the list for the last filters. Another query of the same
     DataFrame, or another part of the same query, then misses rows. So this reader is for a DataFrame that is used once,
     and only an option selects it. Without it Spark applies all filters itself.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Read bounds from filters. Spark still evaluates all of them, because a segment has other posts too."""
+        """Read bounds from filters. Spark still evaluates all of them, because a segment contains other posts too."""
         for each in filters:
             bounds = self.bounds.narrowed(each)
-            # The type in `deletions` is that of the target, which is not in the manifest.
+            # The type in `deletions` is the type of the target, which is not in the manifest.
             self.bounds = bounds if self.wanted.table == "posts" else bounds._replace(types=self.bounds.types)
         return filters
 

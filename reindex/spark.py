@@ -1,4 +1,4 @@
-"""Spark sessions for jobs: an open one, one on a Spark Connect server, or a new one."""
+"""Spark sessions for jobs: an open session, a session on a Spark Connect server, or a new session."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ SQL_OPTIONS: Final[Mapping[str, str]] = MappingProxyType(
         "spark.sql.execution.arrow.pyspark.validateSchema.enabled": "true",
     }
 )
-"""Defaults of every session. A version of Spark that does not know one of them ignores it."""
+"""Defaults of every session. Spark ignores options that its version does not know."""
 
 
 def starts_driver(master: str | None, remote: str | None) -> bool:
-    """Return True if `session` would start a driver, which must be in a process of its own.
+    """Return True if `session` would start a driver, which must be in a separate process.
 
     Raises ReindexError if PySpark is not installed.
     """
@@ -63,17 +63,17 @@ def session(
 ) -> Iterator[SparkSession]:
     """Yield a session of Spark, whose workers have this package.
 
-    * With `remote`, as "sc://HOST:PORT", it is one on that Spark Connect server.
+    * With `remote`, such as "sc://HOST:PORT", it is a session on that Spark Connect server.
     * A session that a notebook or spark-submit has open is used and stays open. Its settings are restored at the end.
     * Else Spark is started in this process, which `in_driver` must have started. Without a `master` it runs on `cores`
       cores, by default all. All its files are below `scratch`; this process and all that it starts write to `log`.
-      Memory is in Java's notation: "900m", "4g".
+      Memory is in Java's notation, such as "900m" or "4g".
 
     `options` are settings of Spark and override `SQL_OPTIONS`. An open or remote session uses only those that can be
     set while Spark runs.
 
-    Raises SparkError if Java is missing or Spark does not start. An error of Spark in the body becomes a SparkError
-    too, with its cause; a full disk becomes a StorageError.
+    Raises SparkError if Java is missing or Spark does not start, and ReindexError if a server does not answer. An error
+    of Spark in the body becomes a SparkError too, with its cause; a full disk becomes a StorageError.
     """
     with ExitStack() as stack:
         remote = _remote_of(master, remote)
@@ -94,7 +94,7 @@ def session(
 
 
 def _remote_of(master: str | None, remote: str | None) -> str | None:
-    """Return the URL of the server to use: that of the environment, if nothing else is named or open."""
+    """Return `remote`, or else SPARK_REMOTE unless a master is named or a session is open."""
     return remote or (None if master or _is_open() else os.environ.get("SPARK_REMOTE"))
 
 
@@ -118,7 +118,8 @@ def _remote_session(remote: str, server: str) -> Iterator[SparkSession]:
             grpc.channel_ready_future(channel).result(CONNECT_TIMEOUT_S)
         except grpc.FutureTimeoutError:
             raise ReindexError(
-                f"cannot connect to the Spark Connect server {server}: no answer within {CONNECT_TIMEOUT_S} s"
+                f"cannot connect to the Spark Connect server {server}: no answer within {CONNECT_TIMEOUT_S} s. "
+                "Check the address and the server"
             ) from None
     spark = SparkSession.builder.remote(remote).create()
     try:
@@ -128,12 +129,12 @@ def _remote_session(remote: str, server: str) -> Iterator[SparkSession]:
 
 
 def _active() -> SparkSession | None:
-    """Return the session that this program has open."""
+    """Return the session that this program has open, or None."""
     from pyspark.sql import SparkSession  # noqa: PLC0415 - as above
 
     try:
         return SparkSession.active()
-    except (*spark_errors(), *disconnected()):  # there is none, or its Java was killed
+    except (*spark_errors(), *disconnected()):  # no session is open, or its Java was killed
         return None
 
 

@@ -1,7 +1,7 @@
 """Stages of a job on Spark, and the job of a reindexing: from exports and archives to segments of sorted rows.
 
 The driver only distributes work. Spark moves posts to the partitions of their hashes, distributes tasks, and repeats
-failed ones. The driver receives only reports: a line per segment, partition and bucket. The tasks are in `tasks`.
+failed tasks. The driver receives only reports: a line per segment, partition and bucket. The tasks are in `tasks`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ T = TypeVar("T")
 
 
 def no_progress(_stage: str, _done: int, _total: int) -> None:
-    """Ignore progress."""
+    """Ignore the progress. This is the default where a function reports progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class SparkOptions:
 class JobReport:
     """Report of a job whose work is in `folder`.
 
-    `local` is a folder on this machine for Spark's own files and its log. It equals `folder` if that is on this
+    `local` is a folder on this machine for Spark's own files and its log. It equals `folder` if `folder` is on this
     machine.
     """
 
@@ -127,8 +127,8 @@ def derive_rows(
     """Derive all rows from the posts and tombstones of exports and archives, as segments in the folder `work`.
 
     The driver and all workers must see `work`, exports and archives under the same paths or URIs. `local` is the folder
-    on this machine for Spark's own files and its log. It is by default `work`, and required if that is a URI. Finished
-    work of an interrupted run of the same job is reused.
+    on this machine for Spark's own files and its log. It is by default `work`, and required if `work` is a URI.
+    Finished work of an interrupted run of the same job is reused.
 
     Raises ExportError or ArchiveError for invalid sources, ReindexError if Spark fails.
     """
@@ -157,7 +157,7 @@ def derive_rows(
 
 
 def _build(run: Stages, job: ReindexJob, partitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Build all wanted buckets, and return their reports. In a small job most buckets have a few rows of one view."""
+    """Build all wanted buckets, and return their reports. Tasks share buckets, because many are small."""
     runs = tuple(report["run"] for report in partitions)
     wanted = [index for index, is_wanted in enumerate(job.wanted) if is_wanted]
     return run.each("build", "built", wanted, tasks.build(job, runs), shares_for(job.inputs))
@@ -168,7 +168,7 @@ def _segments(reports: Iterable[dict[str, Any]]) -> list[RowSegment]:
 
 
 def on_spark(job: Callable[[Stages], T], ran: JobReport, spark: SparkOptions | None, progress: Progress) -> T:
-    """Return what `job` returns. Unless Spark runs already, it runs in a process of its own, with a copy of `ran`."""
+    """Return the result of `job`. Unless Spark runs already, run `job` in a separate process, with a copy of `ran`."""
     options = spark or SparkOptions()
     scratch, log = ran.local / "spark", ran.local / SPARK_LOG
     settings = {
@@ -214,7 +214,7 @@ class Stages:
     ) -> tuple[Input, ...]:
         """Verify archives and the workers' access to segments, to the job's folder and to the views.
 
-        Returns the inputs without damaged ones. `derive` verifies the checksums of segments.
+        Returns the undamaged inputs. `derive` verifies the checksums of segments.
         """
         from pyspark.cloudpickle import dumps  # noqa: PLC0415 - needs the extra cablestore[reindex]
 
@@ -306,7 +306,7 @@ class Stages:
         columns: str,
         shares: int | None = None,
     ) -> DataFrame:
-        """Return the table of what `task` yields for these numbers: one per task, or distributed over `shares` tasks."""
+        """Return the rows that `task` yields for these numbers: one per task, or distributed over `shares` tasks."""
         count = min(shares or len(numbers), len(numbers))
         chosen = tuple(itertools.chain.from_iterable(numbers[first::count] for first in range(count)))
 
@@ -339,7 +339,7 @@ def shares_for(inputs: Sequence[Input]) -> int:
 
 
 def in_order(segments: Sequence[RowSegment]) -> list[RowSegment]:
-    """Return segments in order of keys. Raises ReindexError if two overlap."""
+    """Return segments in order of keys. Raises ReindexError if two segments overlap."""
     ordered = sorted(segments, key=lambda segment: segment.first)
     for one, following in itertools.pairwise(ordered):
         if one.last >= following.first:
@@ -348,7 +348,7 @@ def in_order(segments: Sequence[RowSegment]) -> list[RowSegment]:
 
 
 def begin(job: ShuffledJob) -> None:
-    """Empty the job's folder, unless it has work of the same job."""
+    """Empty the job's folder, unless it contains work of the same job."""
     folder, fingerprint = job.folder, job.fingerprint().encode()
     if folder.exists(_JOB):
         if folder.read(_JOB) == fingerprint:

@@ -23,13 +23,13 @@ from cablestore.reindex.row_segments import RowSegment, RowSegmentWriter, read_r
 from cablestore.reindex.tasks import Batches, finish, reporting
 
 ROWS_OF_A_PART: Final = 1_000_000
-"""Number of rows after which another task gets the next sets of a tree. It is some seconds of work."""
+"""Number of rows after which another task gets the next sets of a tree. They take a few seconds."""
 
 
 class SummaryPart(NamedTuple):
     """Part of a summary, by its number in the catalog: the result of rows with start <= key < stop.
 
-    These keys are without the prefixes of the rows.
+    `start` and `stop` do not include the prefixes of the rows.
     """
 
     number: int

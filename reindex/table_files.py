@@ -44,13 +44,11 @@ DESCRIPTION: Final = "tables.json"
 UNFINISHED: Final = "unfinished.json"
 
 _FILE_ROWS: Final = 250_000
-"""Approximate number of rows of a file. It has about ten megabytes, which tools read at once and workers hold in
-memory.
-"""
+"""Approximate number of rows of a file. A file has about ten megabytes, which tools and workers hold in memory."""
 _GROUP_ROWS: Final = 100_000
 _GROUP_SIZE_BYTES: Final = 2**26
 _SHARE_POSTS: Final = 100_000
-"""Posts of a partition of a shuffle. A partition takes 2 s of CPU: a task in each of many shuffles."""
+"""Posts of a partition of a shuffle. In all shuffles together, the tasks of a partition take 2 s of CPU."""
 _LATER: Final = "later"
 """The month of times after the year 9999, and of the file of a table without rows."""
 _EMPTY_FILE: Final = "part-00000.parquet"
@@ -67,7 +65,7 @@ Batches = Iterator[pa.RecordBatch]
 
 @dataclass(slots=True)
 class TableFiles:
-    """Files of a table: their names in OUT with the rows of each."""
+    """Files of a table: their paths below OUT, each with its number of rows."""
 
     files: dict[str, int] = field(default_factory=dict)
 
@@ -137,7 +135,7 @@ def _options(spark: SparkOptions | None, posts: int) -> SparkOptions:
 
 @dataclass(slots=True)
 class _Written:
-    """Files that are already written. `unfinished.json` lists them."""
+    """Tables that are already complete. `unfinished.json` lists them."""
 
     folder: ObjectFolder
     about: dict[str, Any]
@@ -145,9 +143,9 @@ class _Written:
 
     @classmethod
     def begin(cls, folder: ObjectFolder, sources: JobSources, drops: Drops) -> _Written:
-        """Read the state of an earlier run, and mark the folder before anything else is written to it.
+        """Read the state of an earlier run, and mark the folder before tables are written to it.
 
-        Raises ExportError if the folder has other content.
+        Raises ExportError if the folder contains other files.
         """
         about = {
             "format": FORMAT,
@@ -194,7 +192,7 @@ def _fingerprint(sources: JobSources) -> str:
 
 
 def _tables_in(folder: ObjectFolder, name: str, about: dict[str, Any]) -> dict[str, TableFiles]:
-    """Return the complete tables. Raises ExportError if they are of other sources."""
+    """Return the complete tables. Raises ExportError if their list is damaged or of other sources."""
     try:
         fields = read_document(folder.read(name), dict[str, Any])
         found = as_declared(fields.pop("tables", None), dict[str, TableFiles])
@@ -203,7 +201,7 @@ def _tables_in(folder: ObjectFolder, name: str, about: dict[str, Any]) -> dict[s
             f"{folder.uri}/{name} is damaged: {error}. Remove {folder.uri}, or name a new folder"
         ) from None
     if fields != about and (found or fields.keys() != about.keys()):
-        raise ExportError(f"{folder.uri} has tables of other sources or drops. Remove it, or name a new folder")
+        raise ExportError(f"{folder.uri} contains tables of other sources or drops. Remove it, or name a new folder")
     return found
 
 
@@ -270,7 +268,7 @@ def _writing(place: ObjectFolder, name: str) -> Callable[[Batches], Batches]:
 
 
 def _write_file(place: ObjectFolder, name: str, schema: pa.Schema, batches: Batches) -> int:
-    """Write batches to one file, in groups of rows. Return the number of rows. A file is created only if it has rows."""
+    """Write batches to one file, in groups of rows, unless they are empty. Return the number of rows."""
     groups = _groups(batches, schema)
     first = next(groups, None)
     if first is None:

@@ -3,8 +3,8 @@
 1. `inspect` verifies an archive, finds the segments of exports, and checks this worker's access to the job's folder.
 2. `read` yields posts and tombstones of an input in blobs, by the partition of their hashes. It verifies the checksum
    of a segment. If that is wrong, every partition gets the problem instead of the content, and reports it.
-3. `derive` reads all blobs of a partition, drops duplicates and deleted posts, and derives pieces of rows of the live
-   posts (`cablestore.index.derive`).
+3. `derive` reads all blobs of a partition and removes duplicates and deleted posts. It derives the pieces of rows of
+   the live posts (`cablestore.index.derive`).
 4. `build` sorts and combines all pieces of a bucket to a segment of rows.
 5. `summary_tasks.add_up` builds the segments of summaries (trees, censuses) from rows in order of keys.
 
@@ -54,7 +54,7 @@ REPORTS: Final = pa.schema([pa.field("report", pa.string(), nullable=False)])
 """Output of the other tasks: JSON, one object per segment, partition or bucket; {"error": ...} if it failed."""
 
 NUMBERS: Final = pa.schema([pa.field("number", pa.int64(), nullable=False)])
-"""Input of all tasks but those of partitions: numbers of inputs or buckets."""
+"""Input of all tasks except tasks of partitions: numbers of inputs or buckets."""
 
 _BUFFERED_SIZE_BYTES: Final = 2**25
 """Size at which `read` sends its buffered blobs."""
@@ -70,7 +70,7 @@ Hashed = tuple[bytes, bytes]
 def inspect(
     inputs: tuple[Input, ...], folder: ObjectFolder, views: bytes | None = None
 ) -> Callable[[Batches], Batches]:
-    """Return the task that verifies inputs, given their numbers, and that this worker has a pickled catalog's views."""
+    """Return the task that verifies inputs, given their numbers, and that the worker has a pickled catalog's views."""
 
     def check(index: int) -> dict[str, Any]:
         lacking = None if views is None else why_not_loaded(partial(pickle.loads, views))
@@ -176,7 +176,7 @@ def problems_of(job: ShuffledJob, derived: Sequence[dict[str, Any]]) -> list[dic
 
 
 def check_pieces(derived: Iterable[dict[str, Any]], built: Iterable[dict[str, Any]], folder: ObjectFolder) -> None:
-    """Compare the pieces that `derive` wrote with those that `build` read, by sums of hashes in their reports.
+    """Compare the pieces that `derive` wrote with the pieces that `build` read, by sums of hashes in their reports.
 
     Raises ReindexError if they differ.
     """
@@ -189,7 +189,7 @@ def check_pieces(derived: Iterable[dict[str, Any]], built: Iterable[dict[str, An
 
 
 def pick(batches: Batches, chosen: tuple[int, ...]) -> Batches:
-    """Replace positions in `chosen` by the numbers there."""
+    """Replace positions in `chosen` by the numbers at these positions."""
     for batch in batches:
         numbers = [chosen[place] for place in batch.column(0).to_pylist()]
         yield pa.RecordBatch.from_arrays([pa.array(numbers, pa.int64())], schema=NUMBERS)
@@ -231,7 +231,7 @@ class _Blobs:
                 self._size_bytes += len(value) + _OVERHEAD_BYTES
 
     def flush(self) -> Batches:
-        """Yield everything in the buffer, and empty it."""
+        """Yield the posts and tombstones in the buffer, and empty it."""
         found = [number for number in self._posts if self._posts[number] or self._stones[number]]
         if found:
             yield _batch(found, [msgpack.packb((self._posts[number], self._stones[number], ())) for number in found])
@@ -251,13 +251,13 @@ def _batch(partitions: Sequence[int], blobs: list[bytes]) -> pa.RecordBatch:
 
 
 def _read(job: ShuffledJob, index: int, blobs: _Blobs, partitions: frozenset[int]) -> Batches:
-    """Yield the content of an input, or for each partition the problem of a damaged one."""
+    """Yield the content of an input or, if it is damaged, the problem for each partition."""
     source = job.inputs[index]
     is_begun = False
     try:
         for raws, stones in source.blocks():
             is_begun = True
-            # The others are derived from their post/deletes.
+            # Waiting tombstones are derived from their post/deletes.
             blobs.add_tombstones([stone for stone in stones if stone.is_effective])
             yield from blobs.add_posts(raws)
     except CableStoreError as error:
@@ -312,9 +312,10 @@ def _write_rows(job: ReindexJob, file: str, rows: list[Row]) -> list[dict[str, A
 
 
 def settled(dialect: Dialect, hashed: list[Hashed], stones: list[Tombstone], counts: Counter[str]) -> Iterator[Settled]:
-    """Yield for each hash, in order of hashes, the result of all inputs together.
+    """Yield the settled data of each hash in all inputs, in order of hashes, and add numbers to `counts`.
 
-    `stones` are those of post/deletes and those from exports and archives. The latter count only with a post/delete.
+    `stones` are the waiting tombstones of post/deletes, and effective tombstones from exports and archives. The latter
+    count only with their post/delete.
     """
     by_target: dict[bytes, list[Tombstone]] = {}
     for stone in stones:
@@ -346,7 +347,7 @@ def settled(dialect: Dialect, hashed: list[Hashed], stones: list[Tombstone], cou
 
 
 def _proven(stones: list[Tombstone]) -> list[Tombstone]:
-    """Return the tombstones of post/deletes, and those of the others that agree with one of these."""
+    """Return the waiting tombstones of post/deletes, and the effective tombstones that agree with one of these."""
     said = {(stone.author, stone.deleted_at_ms, stone.deleted_by) for stone in stones if not stone.is_effective}
     return [stone for stone in stones if (stone.author, stone.deleted_at_ms, stone.deleted_by) in said]
 
@@ -387,7 +388,7 @@ _failed: Final[dict[str, dict[str, Any]]] = {}
 def _report(stage: str, work: Callable[[], dict[str, Any]]) -> pa.RecordBatch:
     """Return the result of a task, or its error. Spark would repeat a task that raises, and hide the message.
 
-    After a task that could not read or write, all others of its stage in this process return its error. Each would
+    After a task that could not read or write, all later tasks of its stage in this process return its error. Each would
     retry its requests for about ten seconds, and a stage has thousands of tasks. The job has failed already.
     """
     started = time.perf_counter()

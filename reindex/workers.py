@@ -25,6 +25,6 @@ def in_worker(task: Callable[[Batches], Batches]) -> Callable[[Batches], Batches
 
 @cache
 def _exclude_from_collections() -> None:
-    """Exclude the objects of this process, once."""
+    """Exclude the objects of this process from garbage collections, once."""
     gc.collect()
     gc.freeze()

@@ -62,11 +62,11 @@ NEEDS = {
 MEASURE_NOTHING = {"cost.py", "make_export.py", "run.py", "sds_simulator.py", "week.py"}
 
 
-def test_every_benchmark_is_tried() -> None:
+def test_every_benchmark_is_tested() -> None:
     assert {path.name for path in BENCH.glob("*.py")} == SCRIPTS.keys() | PARTS
 
 
-def test_the_runner_has_every_script_that_measures(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_runner_runs_every_script_that_measures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(BENCH)
     spec = importlib.util.spec_from_file_location("bench_run", BENCH / "run.py")
     assert spec is not None
@@ -132,9 +132,7 @@ def test_a_benchmark_runs(tmp_path: Path, script: str) -> None:
         ("run.py", ["make_export.py"]),
     ],
 )
-def test_arguments_that_cannot_be_used_are_reported_in_one_line(
-    tmp_path: Path, script: str, arguments: list[str]
-) -> None:
+def test_invalid_arguments_are_reported_in_one_line(tmp_path: Path, script: str, arguments: list[str]) -> None:
     (tmp_path / "file").touch()
     command = [sys.executable, str(BENCH / script), *arguments]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
@@ -145,7 +143,7 @@ def test_arguments_that_cannot_be_used_are_reported_in_one_line(
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("is_ctrl_c", [False, True])
-def test_a_benchmark_that_is_ended_leaves_no_files(tmp_path: Path, is_ctrl_c: bool) -> None:
+def test_an_interrupted_benchmark_leaves_no_files(tmp_path: Path, is_ctrl_c: bool) -> None:
     process = subprocess.Popen(
         [sys.executable, str(BENCH / "run.py"), "answering.py"],
         env=os.environ | {"TMPDIR": str(tmp_path)}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
@@ -159,7 +157,7 @@ def test_a_benchmark_that_is_ended_leaves_no_files(tmp_path: Path, is_ctrl_c: bo
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_documents_have_the_table_of_costs() -> None:
+def test_the_documents_contain_the_table_of_costs() -> None:
     done = subprocess.run([sys.executable, str(BENCH / "cost.py")], capture_output=True, text=True, check=True)
     assert len(done.stdout.splitlines()) == 5, "a head, a rule, three sizes"
     assert done.stdout.strip() in (BENCH.parent / "docs" / "explanation" / "COST.md").read_text(encoding="utf-8")

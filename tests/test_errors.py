@@ -50,7 +50,7 @@ def subclasses(kind: type[CableStoreError]) -> set[type[CableStoreError]]:
     return {kind}.union(*map(subclasses, kind.__subclasses__()))
 
 
-def test_the_public_error_classes() -> None:
+def test_only_the_listed_error_classes_are_public() -> None:
     assert {name for name, kind in getmembers(errors, isclass) if issubclass(kind, Exception)} == set(PUBLIC.split())
 
 
@@ -67,11 +67,11 @@ def test_every_other_class_has_a_public_base() -> None:
     assert bases == INTERNAL
 
 
-def test_a_refusal_by_a_peer_is_printed_as_its_text() -> None:
+def test_a_rejection_by_a_peer_is_printed_as_its_text() -> None:
     assert str(PeerRefusedError("busy", "this node is busy")) == "this node is busy"
 
 
-def test_exit_statuses() -> None:
+def test_exit_statuses_depend_on_the_kind_of_error() -> None:
     statuses = {kind.__name__: kind.exit_status for kind in subclasses(CableStoreError) | {SparkError}}
     assert statuses["SparkError"] == 1
     assert {statuses[kind.__name__] for kind in subclasses(StorageError)} == {3}

@@ -40,19 +40,19 @@ def named(requirements: list[str]) -> set[str]:
     return {canonicalize_name(Requirement(text).name) for text in requirements}
 
 
-def test_each_optional_module_is_brought_by_the_extra_that_is_named() -> None:
+def test_the_named_extra_installs_each_optional_module() -> None:
     for module, (name, extra) in OPTIONAL.items():
         distribution = "cityhash" if module == "farmhash" else canonicalize_name(name)
         assert distribution in named(EXTRAS[extra]), module
         assert distribution not in named(PROJECT["dependencies"])
 
 
-def test_all_is_every_extra_that_every_python_can_have() -> None:
+def test_the_extra_all_contains_every_generally_available_extra() -> None:
     [everything] = map(Requirement, EXTRAS["all"])
     assert everything.extras == EXTRAS.keys() - {"all", "dev", "docs", "sds-nim"}
 
 
-def test_little_is_installed(plain: Installed) -> None:
+def test_an_installation_without_extras_is_small(plain: Installed) -> None:
     here = [text for text in PROJECT["dependencies"] if (Requirement(text).marker or ALWAYS).evaluate()]
     assert plain.distributions >= named(here)
     for name in ("click", "rich", "uvloop", "aiohttp", "libtorrent", "pycryptodome", "protobuf", "mmh3",
@@ -62,7 +62,7 @@ def test_little_is_installed(plain: Installed) -> None:
     assert sum(file.stat().st_size for file in files) < MAX_SIZE_BYTES
 
 
-def test_a_client_loads_nothing_of_the_command_line_and_of_rare_work(plain: Installed, tmp_path: Path) -> None:
+def test_a_client_does_not_import_the_command_line_or_rarely_used_modules(plain: Installed, tmp_path: Path) -> None:
     code = """
 import sys
 from cablestore import CableStore
@@ -122,7 +122,7 @@ MISSING = {
 }
 
 
-def test_a_missing_extra_is_named_in_one_line(command: Installed, tmp_path: Path) -> None:
+def test_a_missing_extra_is_reported_in_one_line(command: Installed, tmp_path: Path) -> None:
     with CableStore.open(tmp_path / "store", identity=Identity.generate()) as store:
         store.post("default", "hello")
         store.export(tmp_path / "export")
@@ -135,7 +135,7 @@ def test_a_missing_extra_is_named_in_one_line(command: Installed, tmp_path: Path
     ]
 
 
-def test_a_rebuild_works_in_one_process_without_the_extra_for_several(plain: Installed, tmp_path: Path) -> None:
+def test_a_rebuild_works_in_one_process_without_the_extra_parallel(plain: Installed, tmp_path: Path) -> None:
     code = """
 import os
 from cablestore import CableStore
@@ -185,10 +185,8 @@ ORIGINS = {
 
 
 @pytest.mark.parametrize("origin", ORIGINS)
-def test_the_command_for_an_extra_names_where_the_package_was_installed_from(
-    plain: Installed, tmp_path: Path, origin: str
-) -> None:
-    """pip writes the origin to the folder of the metadata (PEP 610), and does not for packages of an index."""
+def test_the_command_for_an_extra_uses_the_origin_of_the_package(plain: Installed, tmp_path: Path, origin: str) -> None:
+    """pip writes the origin to the folder of the metadata (PEP 610), except for packages of an index."""
     url, command = ORIGINS[origin]
     metadata = tmp_path / "cablestore-1.dist-info"
     metadata.mkdir()
@@ -206,7 +204,7 @@ print(install_command("sds", "archive"))
     assert found.stdout == f"{command}\n", found.stderr
 
 
-def test_metadata_that_a_build_left_in_the_source_is_no_installation(plain: Installed, tmp_path: Path) -> None:
+def test_metadata_of_a_build_in_the_source_is_not_an_installation(plain: Installed, tmp_path: Path) -> None:
     left = tmp_path / "cablestore.egg-info"
     left.mkdir()
     (left / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: cablestore\nVersion: 1\n")
@@ -214,7 +212,7 @@ def test_metadata_that_a_build_left_in_the_source_is_no_installation(plain: Inst
     assert plain.python(code, tmp_path).stdout == f"{FROM_SOURCE.format('sds')}\n"
 
 
-def test_the_command_for_an_extra_is_of_the_installer(plain: Installed, tmp_path: Path) -> None:
+def test_the_command_for_an_extra_uses_the_installer_of_the_package(plain: Installed, tmp_path: Path) -> None:
     metadata = tmp_path / "cablestore-1.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: cablestore\nVersion: 1\n")
@@ -223,14 +221,14 @@ def test_the_command_for_an_extra_is_of_the_installer(plain: Installed, tmp_path
     assert plain.python(code, tmp_path).stdout == "uv pip install 'cablestore[sds]'\n"
 
 
-def test_no_document_installs_the_package_by_its_name_alone() -> None:
+def test_documents_install_the_package_from_its_folder() -> None:
     """It is not on an index, so the documents name its folder."""
     for document in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")):
         found = re.findall(r"pip install [^\n`]*\bcablestore\b", document.read_text())
         assert not found, document
 
 
-def test_the_command_names_its_extra(plain: Installed, tmp_path: Path) -> None:
+def test_the_command_reports_its_missing_extra(plain: Installed, tmp_path: Path) -> None:
     found = subprocess.run(
         plain.command("init"), cwd=tmp_path, env=plain.environment(), capture_output=True, text=True, check=False
     )
@@ -238,7 +236,7 @@ def test_the_command_names_its_extra(plain: Installed, tmp_path: Path) -> None:
     assert found.stderr == f"cablestore: the command needs click: {FROM_SOURCE.format('cli')}\n"
 
 
-def test_a_missing_extra_is_named_to_programs_too(plain: Installed, tmp_path: Path) -> None:
+def test_a_missing_extra_is_also_reported_to_programs(plain: Installed, tmp_path: Path) -> None:
     code = """
 from cablestore.errors import CableStoreError
 from cablestore.extras import naming_extras

@@ -34,19 +34,19 @@ exec(code)
     return path
 
 
-def test_this_interpreter_fits() -> None:
+def test_the_current_interpreter_is_accepted() -> None:
     assert find(sys.executable).stdout == f"{sys.executable}\n"
     assert find().returncode == 0
 
 
-def test_the_first_that_fits_is_taken(tmp_path: Path) -> None:
+def test_the_first_suitable_interpreter_is_selected(tmp_path: Path) -> None:
     old = interpreter(tmp_path, "python3", f"sys.version_info = {OLD}")
     found = find("no-such-python", old, sys.executable)
     assert (found.returncode, found.stdout, found.stderr) == (0, f"{sys.executable}\n", "")
 
 
 @pytest.mark.parametrize(
-    ("before", "variables", "said"),
+    ("before", "variables", "message"),
     [
         (f"sys.version_info = {OLD}", {}, "cablestore needs Python 3.11 to 3.14, and {} is Python 3.10."),
         ("sys.exit(1)", {}, "cablestore needs Python 3.11 to 3.14, and {} does not run."),
@@ -60,16 +60,16 @@ def test_the_first_that_fits_is_taken(tmp_path: Path) -> None:
     ],
     ids=["too old", "broken", "no venv", "no compiler", "no headers of LevelDB"],
 )  # fmt: skip
-def test_what_is_missing_is_said_in_two_lines(
-    before: str, variables: dict[str, str], said: str, tmp_path: Path
+def test_missing_parts_are_reported_in_two_lines(
+    before: str, variables: dict[str, str], message: str, tmp_path: Path
 ) -> None:
     python = interpreter(tmp_path, "python", before)
     found = find(python, "no-such-python", **variables)
     assert (found.returncode, found.stdout) == (1, "")
     first, second = found.stderr.splitlines()
-    assert first.endswith(said.format(python)), first
+    assert first.endswith(message.format(python)), first
     assert second.startswith("Install ")
-    if "LevelDB" in said:
+    if "LevelDB" in message:
         for package in (
             "libleveldb-dev",
             "leveldb-devel",
@@ -90,7 +90,7 @@ def test_new_interpreters_do_not_need_the_headers_of_leveldb(minor: int, machine
     assert (found.returncode, found.stdout, found.stderr) == (0, f"{python}\n", "")
 
 
-def test_make_says_it_and_downloads_nothing(tmp_path: Path) -> None:
+def test_make_reports_a_missing_python_before_any_download(tmp_path: Path) -> None:
     for name in ("Makefile", "pyproject.toml", "setup.py", "tools", "cablestore"):
         (tmp_path / name).symlink_to(ROOT / name)
     command = ["make", "demo", "PYTHON=no-such-python"]

@@ -48,7 +48,7 @@ USES: dict[str, Callable[[CableStore], object]] = {
 
 
 @pytest.mark.parametrize("use", USES)
-def test_a_child_gets_an_error_that_names_the_owner(store: CableStore, use: str) -> None:
+def test_using_a_store_in_a_child_raises_an_error_with_the_owner(store: CableStore, use: str) -> None:
     store.post("default", "from the parent")
     found = run_forked(lambda: USES[use](store))
     assert f"CableStoreError: this CableStore was opened by process {os.getpid()}" in found
@@ -56,7 +56,7 @@ def test_a_child_gets_an_error_that_names_the_owner(store: CableStore, use: str)
     assert store.check().is_clean
 
 
-def test_objects_of_a_store_from_before_the_fork_are_rejected_too(store: CableStore) -> None:
+def test_objects_of_a_store_from_before_the_fork_are_also_rejected(store: CableStore) -> None:
     for number in range(3):
         store.post("default", f"text {number}")
     write, events, state = store.post, store.events(timeout_s=0), store.snapshot()
@@ -90,12 +90,12 @@ with CableStore.open(sys.argv[1]) as store:
 """
 
 
-def test_the_end_of_a_child_changes_no_file(tmp_path: Path) -> None:
+def test_the_exit_of_a_child_does_not_change_files(tmp_path: Path) -> None:
     command = [sys.executable, "-c", ENDS, str(tmp_path / "store")]
     subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": str(Path(__file__).parent / "support")})
 
 
-def test_a_child_does_not_wait_for_a_lock_that_a_thread_of_its_parent_holds(store: CableStore) -> None:
+def test_a_child_does_not_wait_for_a_lock_of_a_thread_of_its_parent(store: CableStore) -> None:
     is_writing, may_end = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -135,7 +135,7 @@ def test_a_child_does_not_keep_a_lock_that_its_parent_released(tmp_path: Path, o
 
 
 @pytest.mark.parametrize("owner", OWNERS)
-def test_the_end_of_a_child_releases_no_lock_of_its_parent(tmp_path: Path, owner: str) -> None:
+def test_the_exit_of_a_child_does_not_release_locks_of_its_parent(tmp_path: Path, owner: str) -> None:
     with OWNERS[owner](tmp_path / "place") as opened:
         run_forked(opened.close if isinstance(opened, Closable) else lambda: None)
         again = run_forked(lambda: OWNERS[owner](tmp_path / "place").__enter__())
@@ -153,7 +153,7 @@ signal.pause()
 """
 
 
-def test_a_lock_ends_with_its_owner_though_a_child_lives(tmp_path: Path) -> None:
+def test_a_lock_ends_with_its_owner_even_if_a_child_is_running(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", KILLED, tmp_path / "store"], stdout=subprocess.PIPE) as owner:
         assert owner.stdout is not None
         child = int(owner.stdout.readline())
@@ -164,7 +164,7 @@ def test_a_lock_ends_with_its_owner_though_a_child_lives(tmp_path: Path) -> None
         os.kill(child, 9)
 
 
-def test_a_child_that_ends_does_not_write_its_copy_of_a_buffer(tmp_path: Path) -> None:
+def test_an_exiting_child_does_not_write_its_copy_of_a_buffer(tmp_path: Path) -> None:
     with atomic_file(tmp_path / "file") as file:
         file.write(b"once")
         run_forked(file.flush)
@@ -194,7 +194,7 @@ def test_a_child_opens_a_store_that_its_parent_closed_after_the_fork(tmp_path: P
         assert again.check().is_clean
 
 
-def test_a_child_in_which_leveldb_lacks_its_thread_rejects_large_writes(tmp_path: Path) -> None:
+def test_a_child_without_the_thread_of_leveldb_rejects_large_writes(tmp_path: Path) -> None:
     CableStore.open(tmp_path / "of the parent").close()
 
     def work() -> None:
@@ -213,14 +213,14 @@ def test_a_child_in_which_leveldb_lacks_its_thread_rejects_large_writes(tmp_path
 # --- threads and ports -------------------------------------------------------------------------
 
 
-def test_a_verifier_and_a_store_for_asyncio_are_rejected(store: CableStore) -> None:
+def test_a_verifier_and_an_asyncio_store_are_rejected_in_a_child(store: CableStore) -> None:
     verifier, aio = SignatureVerifier(2), AsyncCableStore(store)
     assert re.search(REFUSED, run_forked(lambda: verifier.start([b"a", b"b"])))
     assert re.search(REFUSED, run_forked(lambda: asyncio.run(aio.stats())))
     assert run_forked(lambda: asyncio.run(aio.close())) == "None"
 
 
-def test_a_child_keeps_no_port_of_a_node(store: CableStore) -> None:
+def test_a_child_does_not_keep_ports_of_a_node(store: CableStore) -> None:
     asyncio.run(_listen_again(store))
 
 

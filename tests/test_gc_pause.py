@@ -33,7 +33,7 @@ def eager_switches() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_overlapping_pauses_leave_it_enabled(first: int) -> None:
+def test_the_collector_is_enabled_after_overlapping_pauses(first: int) -> None:
     pauses = [ExitStack(), ExitStack()]
     for pause in pauses:
         pause.enter_context(gc_paused())
@@ -44,7 +44,7 @@ def test_overlapping_pauses_leave_it_enabled(first: int) -> None:
 
 
 @pytest.mark.thorough
-def test_threads_that_pause_at_once_leave_it_enabled() -> None:
+def test_the_collector_is_enabled_after_concurrent_pauses_of_threads() -> None:
     def pause() -> None:
         for _ in range(ROUNDS):
             with gc_paused():
@@ -59,7 +59,7 @@ def test_threads_that_pause_at_once_leave_it_enabled() -> None:
         assert gc.isenabled()
 
 
-def test_a_program_that_disabled_it_finds_it_disabled() -> None:
+def test_a_collector_that_the_program_disabled_stays_disabled() -> None:
     gc.disable()
     with gc_paused(), gc_paused():
         assert not gc.isenabled()
@@ -70,7 +70,7 @@ def test_a_program_that_disabled_it_finds_it_disabled() -> None:
     assert gc.isenabled()
 
 
-def test_a_command_starts_without_it_and_runs_with_it() -> None:
+def test_a_command_starts_without_the_collector_and_runs_with_it() -> None:
     command = [sys.executable, "-c", REPORTING_AT_EXIT, "completion", "bash"]
     found = subprocess.run(command, capture_output=True, text=True, check=True)
     assert found.stdout.splitlines()[-1] == "True True"

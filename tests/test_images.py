@@ -42,7 +42,7 @@ def placed(command: list[str]) -> list[str]:
     return [word.replace("/opt/cablestore/bin/", f"{BIN}/") for word in command]
 
 
-def test_a_healthy_container_is_healthy_behind_a_proxy_and_an_ill_one_is_not(tmp_path: Path) -> None:
+def test_the_health_check_is_right_even_behind_a_proxy(tmp_path: Path) -> None:
     entrypoint = placed(json.loads(instruction("ENTRYPOINT")))
     assert entrypoint == [str(BIN / "cablestore"), "serve"]
     variables = dict(word.split("=", 1) for word in instruction("ENV").split())
@@ -62,7 +62,7 @@ def test_a_healthy_container_is_healthy_behind_a_proxy_and_an_ill_one_is_not(tmp
     assert done.returncode == 1
 
 
-def test_the_compose_file_fits_its_schema_and_its_settings_start_a_peer(tmp_path: Path) -> None:
+def test_the_compose_file_matches_its_schema_and_starts_a_peer(tmp_path: Path) -> None:
     text = (DEPLOY / "compose.yaml").read_text()
     known = re.sub(r"on-failure:\d+", "on-failure", text)  # the library lacks the number of retries
     PyCompose.from_yaml(known).validate()
@@ -82,8 +82,8 @@ def test_the_compose_file_fits_its_schema_and_its_settings_start_a_peer(tmp_path
     assert not {name for name in os.environ if name in more}
 
 
-def test_the_metrics_of_the_image_are_read_from_outside_the_container(tmp_path: Path) -> None:
-    """Another address of this machine stands for the address of the container."""
+def test_the_metrics_of_the_image_are_reachable_from_outside_the_container(tmp_path: Path) -> None:
+    """Another address of this machine represents the address of the container."""
     variables = dict(word.split("=", 1) for word in instruction("ENV").split())
     host, _, port = variables["CABLESTORE_SERVE_METRICS"].rpartition(":")
     assert port in instruction("EXPOSE").split()

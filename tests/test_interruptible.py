@@ -16,13 +16,13 @@ from cablestore import CableStore
 from cablestore.interruptible import awaited, in_thread
 
 
-def test_a_result_and_an_error_come_out() -> None:
+def test_a_wait_returns_the_result_or_raises_the_error() -> None:
     assert awaited(in_thread(lambda: 7)) == 7
     with pytest.raises(ZeroDivisionError):
         awaited(in_thread(lambda: 1 // 0))
 
 
-def test_ctrl_c_ends_a_wait_though_another_thread_gets_it() -> None:
+def test_ctrl_c_ends_a_wait_even_if_another_thread_receives_it() -> None:
     class Answer(Future[str]):
         def __init__(self) -> None:
             super().__init__()
@@ -47,11 +47,11 @@ def test_ctrl_c_ends_a_wait_though_another_thread_gets_it() -> None:
     finally:
         signal.signal(signal.SIGINT, before)
     interrupting.join()
-    answer.set_result("the work went on")
-    assert awaited(answer) == "the work went on"
+    answer.set_result("the work continued")
+    assert awaited(answer) == "the work continued"
 
 
-def test_ctrl_c_at_any_instant_of_a_remote_call_leaves_the_connection_usable() -> None:
+def test_ctrl_c_at_any_time_of_a_remote_call_keeps_the_connection_usable() -> None:
     with CableStore.in_memory() as own, ExitStack() as stack:
         store = stack.enter_context(remote_of(own))
         interrupt_often(lambda: store.topic("c"), 300)
@@ -59,7 +59,7 @@ def test_ctrl_c_at_any_instant_of_a_remote_call_leaves_the_connection_usable() -
 
 
 @pytest.mark.parametrize("is_remote", [False, True])
-def test_ctrl_c_at_any_instant_leaves_no_lock_of_a_store(*, is_remote: bool) -> None:
+def test_ctrl_c_at_any_time_releases_the_locks_of_a_store(*, is_remote: bool) -> None:
     """Another thread writes after a thread was interrupted while it entered a lock that both need."""
     with CableStore.in_memory() as own, ExitStack() as stack:
         store = stack.enter_context(remote_of(own)) if is_remote else own

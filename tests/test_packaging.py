@@ -39,12 +39,12 @@ def modules_in_tree() -> set[str]:
     return {name for name in found if "__pycache__" not in name}
 
 
-def test_the_list_of_packages_is_the_tree() -> None:
+def test_the_list_of_packages_matches_the_tree() -> None:
     packages = {str(Path(name).parent).replace("/", ".") for name in modules_in_tree()}
     assert packages == set(PROJECT["tool"]["setuptools"]["packages"])
 
 
-def test_the_links_point_where_the_packages_are() -> None:
+def test_the_links_point_to_the_packages() -> None:
     for name in ("views", "reindex"):
         link = ROOT / "cablestore" / name
         assert link.is_symlink()
@@ -52,13 +52,13 @@ def test_the_links_point_where_the_packages_are() -> None:
 
 
 @pytest.mark.parametrize("name", ["views", "reindex"])
-def test_packages_reject_another_name(name: str) -> None:
+def test_packages_cannot_be_imported_by_another_name(name: str) -> None:
     found = python(f"import {name}", ROOT)
     assert found.returncode == 1
     assert f"this package is cablestore.{name} and cannot be imported as '{name}'" in found.stderr
 
 
-def test_importing_the_package_loads_nothing_heavy(tmp_path: Path) -> None:
+def test_importing_the_package_does_not_load_heavy_modules(tmp_path: Path) -> None:
     code = "import sys, cablestore; bad = {'plyvel', 'plyvel_next', 'nacl', 'click', 'rich', 'pyspark'} & set(sys.modules); assert not bad, bad"
     assert python(code, tmp_path).returncode == 0
     code = "import sys, cablestore.views; assert not {'plyvel', 'plyvel_next'} & set(sys.modules); assert 'pyspark' not in sys.modules"
@@ -66,13 +66,13 @@ def test_importing_the_package_loads_nothing_heavy(tmp_path: Path) -> None:
     assert found.returncode == 0, found.stderr
 
 
-def test_no_command_but_those_of_archives_and_causal_logs_loads_what_they_need(tmp_path: Path) -> None:
+def test_loading_all_commands_does_not_import_libraries_of_extras(tmp_path: Path) -> None:
     code = "import sys; from cablestore.cli.commands import load_all; load_all(); bad = {'libtorrent', 'aiohttp', 'google.protobuf', 'Crypto', 'mmh3'} & set(sys.modules); assert not bad, bad"
     found = python(code, tmp_path)
     assert found.returncode == 0, found.stderr
 
 
-def test_only_one_dialect_of_causal_logs_needs_its_extra(tmp_path: Path) -> None:
+def test_only_the_dialect_nim_requires_its_extra(tmp_path: Path) -> None:
     code = """
 import sys
 sys.modules["farmhash"] = None
@@ -107,7 +107,7 @@ def test_any_module_can_be_imported_first(first: str, tmp_path: Path) -> None:
     assert found.returncode == 0, found.stderr
 
 
-def test_only_the_extra_needs_spark() -> None:
+def test_only_the_extra_requires_spark() -> None:
     needs = " ".join(PROJECT["project"]["dependencies"])
     extra = " ".join(PROJECT["project"]["optional-dependencies"]["reindex"])
     assert "pyspark" not in needs
@@ -134,7 +134,7 @@ def build(folder: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_the_wheel_has_every_module_and_the_sample(built: Path) -> None:
+def test_the_wheel_contains_every_module_and_the_sample(built: Path) -> None:
     [wheel] = built.glob("*.whl")
     names = set(zipfile.ZipFile(wheel).namelist())
     assert {name for name in names if name.endswith(".py")} == modules_in_tree()
@@ -143,7 +143,7 @@ def test_the_wheel_has_every_module_and_the_sample(built: Path) -> None:
     assert not any(name.startswith(("views/", "reindex/", "tests/")) for name in names)
 
 
-def test_one_wheel_with_the_compiled_module_fits_all_later_pythons(built: Path) -> None:
+def test_one_wheel_supports_all_later_versions_of_python(built: Path) -> None:
     [wheel] = built.glob("*.whl")
     assert "-cp311-abi3-" in wheel.name
     names = zipfile.ZipFile(wheel).namelist()
@@ -169,7 +169,7 @@ def test_the_wheel_works_in_an_empty_environment(built: Path, tmp_path: Path) ->
     assert (found.returncode, found.stdout) == (0, "init, post, log: works\n"), found.stderr
 
 
-def test_the_sdist_has_tests_and_documents(built: Path) -> None:
+def test_the_sdist_contains_tests_and_documents(built: Path) -> None:
     [sdist] = built.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         names = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
@@ -186,7 +186,7 @@ def test_the_sdist_has_tests_and_documents(built: Path) -> None:
     } <= names
 
 
-def test_the_sdist_has_what_the_makefile_runs(built: Path) -> None:
+def test_the_sdist_contains_the_files_that_the_makefile_needs(built: Path) -> None:
     [sdist] = built.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         names = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
@@ -194,7 +194,7 @@ def test_the_sdist_has_what_the_makefile_runs(built: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_the_wheel_works_alone(built: Path, tmp_path: Path) -> None:
+def test_the_wheel_works_without_the_checkout(built: Path, tmp_path: Path) -> None:
     """The wheel is unpacked to a separate folder, as for a user, with the dependencies of this environment."""
     [wheel] = built.glob("*.whl")
     zipfile.ZipFile(wheel).extractall(tmp_path / "site")
@@ -213,7 +213,7 @@ main(["demo", "--json"])
 
 
 @pytest.mark.thorough
-def test_the_program_of_the_readme_runs_where_only_the_wheel_is(built: Path, tmp_path: Path) -> None:
+def test_the_program_of_the_readme_runs_with_only_the_wheel(built: Path, tmp_path: Path) -> None:
     [wheel] = built.glob("*.whl")
     plain, with_causal_logs = (tmp_path / name for name in ("plain", "with-causal-logs"))
     first, *_ = programs = blocks("README.md")

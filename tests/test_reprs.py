@@ -119,8 +119,7 @@ def test_bytes_of_public_values_are_shown_in_hex(record: type) -> None:
                 assert (SAMPLE.hex() in found) is (name not in left_out)
 
 
-def test_the_public_values_are_found() -> None:
-    """The search finds the types that programs use."""
+def test_the_search_finds_the_public_types() -> None:
     names = {record.__name__ for record in public_records()}
     assert names >= {"Post", "Message", "User", "Channel", "Identity", "Page", "Invitation", "NodeSettings", "Event"}
     assert names >= {
@@ -145,7 +144,7 @@ def secrets_of(record: type) -> list[str]:
 
 
 @pytest.mark.parametrize("record", [each for each in every_record() if secrets_of(each)], ids=name_of)
-def test_no_value_shows_a_secret(record: type) -> None:
+def test_representations_do_not_contain_secrets(record: type) -> None:
     """The test includes internal values: public bug reports contain tracebacks with the values of variables."""
     shown = repr(filled(record, dict.fromkeys(secrets_of(record), SECRET)))
     assert not any(form in shown for form in (repr(SECRET), SECRET.hex(), SECRET.hex()[:8], "defghij"))
@@ -164,7 +163,7 @@ def test_no_value_shows_a_secret(record: type) -> None:
     ],
     ids=lambda holder: type(holder).__name__,
 )
-def test_holders_of_a_key_do_not_show_it(holder: object) -> None:
+def test_holders_of_a_key_do_not_print_it(holder: object) -> None:
     for shown in (repr(holder), f"{holder!r}", str([holder])):
         assert not any(form in shown for form in (repr(SECRET), SECRET.hex(), SECRET.hex()[:8], "defghij", "\\x"))
 
@@ -173,7 +172,7 @@ def test_an_identity_shows_its_public_key() -> None:
     assert repr(ANN.identity) == f"Identity(public_key={ANN.key.hex()})"
 
 
-def test_bodies_and_verdicts_are_readable() -> None:
+def test_representations_of_bodies_and_verdicts_are_readable() -> None:
     post = ANN.text("default", "hi")
     assert repr(Delete((post.hash,))) == f"Delete(hashes=({post.hash.hex()},))"
     assert repr(Info.of(name="ann")) == "Info(pairs=(('name', b'ann'),))"
@@ -184,7 +183,7 @@ def test_bodies_and_verdicts_are_readable() -> None:
     assert "\\x" not in repr(post)
 
 
-def test_what_a_store_returns_is_readable(tmp_path: Path) -> None:
+def test_representations_of_returned_values_are_readable(tmp_path: Path) -> None:
     """Complete hashes and keys can be copied. The name of a user without one is the first digits of the key."""
     with CableStore.open(tmp_path / "store") as store:
         cursor = store.cursor

@@ -54,12 +54,12 @@ def test_an_address_is_not_looked_up(host: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["a..b", "x" * 64, "\udcff", "a\0b"])
-def test_an_impossible_name_is_an_error(host: str) -> None:
+def test_an_impossible_name_raises_an_error(host: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
         asyncio.run(Resolver().resolve(host, 1))
 
 
-def test_many_that_wait_for_a_host_share_one_look_up() -> None:
+def test_concurrent_requests_for_a_host_share_one_look_up() -> None:
     server = NameServer()
     server.may_answer.clear()
 
@@ -80,7 +80,7 @@ def test_many_that_wait_for_a_host_share_one_look_up() -> None:
     assert sorted(server.asked) == sorted(["peer.example", *(f"peer{number}.example" for number in range(5))])
 
 
-def test_an_address_is_used_again_until_it_is_old_or_in_doubt() -> None:
+def test_an_address_is_cached_until_it_is_old_or_doubted() -> None:
     """Tests `NAME_FRESH_S`."""
     server = NameServer()
 
@@ -118,7 +118,7 @@ def test_an_old_address_is_used_if_the_name_server_does_not_answer(failure: OSEr
     asyncio.run(main())
 
 
-def test_a_name_that_is_gone_is_an_error() -> None:
+def test_a_removed_name_raises_an_error() -> None:
     server = NameServer()
 
     async def main() -> None:
@@ -134,7 +134,7 @@ def test_a_name_that_is_gone_is_an_error() -> None:
     assert len(server.asked) == 3
 
 
-def test_max_known_hosts() -> None:
+def test_the_number_of_cached_hosts_is_limited() -> None:
     server = NameServer()
 
     async def main() -> None:
@@ -149,7 +149,7 @@ def test_max_known_hosts() -> None:
     asyncio.run(main())
 
 
-def test_a_loop_ends_while_a_name_server_is_silent() -> None:
+def test_a_loop_can_end_during_a_look_up() -> None:
     server = NameServer()
     server.may_answer.clear()
 

@@ -62,7 +62,7 @@ def found(folder: Path, *tests: str) -> dict[str, list[Any]]:
 
 
 @pytest.mark.thorough
-def test_what_is_random_in_a_test_comes_from_its_name(tmp_path: Path) -> None:
+def test_the_randomness_of_a_test_depends_only_on_its_name(tmp_path: Path) -> None:
     whole = found(tmp_path, "test_one", "test_other", "test_given")
     assert len(whole["given"]) > 50
     assert len({*whole["one"][0]}) == len(whole["one"][0])

@@ -23,7 +23,7 @@ def places_of(pattern: str) -> set[str]:
 # --- classes -----------------------------------------------------------------------------------------
 
 
-def test_nothing_is_there_for_tests_alone() -> None:
+def test_every_function_and_class_is_used_outside_tests() -> None:
     """Each function and class is used in the product or named in the documents."""
     documents = [path for top in ("docs", "examples", "bench") for path in (ROOT / top).rglob("*.*")]
     texts = [path.read_text() for path in (*documents, ROOT / "README.md") if path.suffix in {".md", ".py"}]
@@ -49,7 +49,7 @@ def importers(module: str) -> set[str]:
     return {path for path in trees() if module in imported(path)}
 
 
-def test_what_a_node_is_made_of_does_not_know_the_node() -> None:
+def test_the_parts_of_a_node_do_not_import_the_node() -> None:
     assert importers("cablestore.peers.parts") == {"cablestore/peers/node.py"}
     assert {path for path in importers("cablestore.peers.node") if "/peers/" in path} == {
         "cablestore/peers/metrics_http.py",
@@ -62,7 +62,7 @@ def test_what_a_node_is_made_of_does_not_know_the_node() -> None:
     assert places_of(r"\b_node\.") & set(holders) == set()
 
 
-def test_the_parts_of_a_connection_do_not_know_it() -> None:
+def test_the_parts_of_a_connection_do_not_import_it() -> None:
     """The parts are the transport, the shares of time, and the queue of answers."""
     parts = {f"cablestore/peers/{name}.py" for name in ("link", "shares", "answering")}
     assert {f"cablestore.peers.{name}" for name in ("link", "shares", "answering")} <= imported(
@@ -71,7 +71,7 @@ def test_the_parts_of_a_connection_do_not_know_it() -> None:
     assert importers("cablestore.peers.connection") & parts == set()
 
 
-def test_commands_go_through_it() -> None:
+def test_commands_import_no_functions_of_the_index() -> None:
     """Commands import only report classes from the modules that do the work, and no functions."""
     for path in sources():
         if path.startswith(("cablestore/cli/", "cablestore/chat/", "cablestore/aio/")):
@@ -82,7 +82,7 @@ def test_commands_go_through_it() -> None:
 # --- form ------------------------------------------------------------------------------------------
 
 
-def test_each_mark_for_a_checker_has_its_reason_beside_it() -> None:
+def test_each_suppression_of_a_checker_has_a_reason() -> None:
     tops = ("cablestore", "views", "reindex", "tests", "bench", "docs", "examples", "tools")
     files = [path for top in tops for path in (ROOT / top).rglob("*.py")]
     lines = [f"{path.relative_to(ROOT)}: {line}" for path in files for line in path.read_text().splitlines()]

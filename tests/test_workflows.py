@@ -1,4 +1,4 @@
-"""The workflows of GitHub: they fit its schema, and only a tag publishes."""
+"""The workflows of GitHub: they match its schema, and only a tag publishes."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def errors_in(path: Path) -> str:
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
-def test_workflows_fit_the_schema(path: Path, tmp_path: Path) -> None:
+def test_workflows_match_the_schema(path: Path, tmp_path: Path) -> None:
     assert errors_in(path) == ""
     (tmp_path / "wrong.yml").write_text(path.read_text().replace("runs-on", "runs-under"))
     assert "runs-under" in errors_in(tmp_path / "wrong.yml")
 
 
-def test_the_wheels_are_published_after_all_are_built_for_a_tag() -> None:
+def test_wheels_are_published_only_for_a_tag_after_all_are_built() -> None:
     found: dict[Any, Any] = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())
     assert found[True]["push"] == {"tags": ["v*"]}  # YAML reads `on` as True
     publish = found["jobs"]["publish"]

@@ -3,7 +3,7 @@
     !activity!day!<day, 9 digits, 0 is 1970-01-01> -> msgpack list of counts by number of post type
     !activity!channel!<channel>                    -> the same, for the types that are posted to a channel
 
-A list has the counts of types 0 to 9, and further ones up to the last that is not 0.
+A list contains the counts of types 0 to 9, and further counts up to the last that is not 0.
 
 Not in cable-core's INDEXES.md. The channel list is read from this view: one row for each channel. cable-core reads it
 from the membership rows: one row for each member. A channel exists as long as it has a join, leave, text or topic.

@@ -5,12 +5,12 @@
     !acts!block!<target>!<mono-ts>!<pubkey>  -> record of a post/block or post/unblock on this user, one row per target
     !acts!consent!<pubkey>!<mono-ts>         -> msgpack [hash, true if its author accepts roles], for each post/info
 
-The rows of the view `moderation` are in the order of peers' requests. These are by author, because only actions of
-users who may have authority count, and are read when a store is opened. A record contains all data for a decision, so
-posts are not read:
+The rows of the view `moderation` are in the order of peers' requests. The rows here are in order of authors, because an
+opened store only reads the actions of users who may have authority. A record contains all data for a decision, so posts
+are not read:
 
     author u8[32] | timestamp u64 | number of targets u32 | targets u8[32] each |
-    msgpack [hash, type, number, channel, reason, whether it is private]
+    msgpack [hash, type, number, channel, reason, true if it is private]
 
 Local-only posts (moderation.md 4.5) have no rows. They are few, and are read from their sealed form.
 """
@@ -45,7 +45,7 @@ _ONE_END: Final = _HEAD_SIZE + HASH_SIZE_BYTES
 
 
 def rows(post: Post) -> list[Row]:
-    """Return the row of a post/info or of an action, with one more for each user that it blocks or unblocks."""
+    """Return the row of a post/info or of an action, and a row for each user that the action blocks or unblocks."""
     said = consent_of(post)
     if said is not None:
         return [(CONSENT_PREFIX + post.author_hex + b"!" + post.sort_time, pack((said.hash, said.accepts)))]
@@ -65,7 +65,7 @@ def rows(post: Post) -> list[Row]:
 
 
 def record_of(act: ModerationAct) -> bytes:
-    """Return an action as bytes."""
+    """Return the record of an action."""
     head = _HEAD.pack(act.author, act.timestamp_ms, len(act.targets))
     rest = pack((act.hash, act.type, act.what, act.channel, act.reason, act.is_private))
     return b"".join((head, *act.targets, rest))
@@ -85,7 +85,7 @@ def act_in(record: bytes) -> ModerationAct:
 
 
 def targets_in(record: bytes) -> tuple[bytes, ...]:
-    """Return the targets of the action in a record. It is fast, because opening a store calls it for every action."""
+    """Return the targets of the action in a record. This is fast, because opening a store calls it for every action."""
     if len(record) <= _HEAD_SIZE:
         raise _damaged()
     count = int.from_bytes(record[_COUNT_AT:_HEAD_SIZE])
@@ -141,16 +141,17 @@ def _consent_in(user: bytes, key: bytes, value: bytes) -> Consent:
 
 
 def all_consents_of(reader: Reader, user: bytes) -> Iterator[Consent]:
-    """Yield all statements of a user about accepting roles, including post/infos that are remembered and not stored."""
+    """Yield all statements of a user about accepting roles, including statements whose post/infos are not stored."""
     held = {said.hash: said for said in consents_of(reader, user)}
     yield from held.values()
     yield from (said for said in remembered_consents(reader, user) if said.hash not in held)
 
 
 def has_declined(reader: Reader, user: bytes, remembered: Iterable[Consent] | None = None) -> bool:
-    """Return True if a user declines roles now, by default with the remembered statements of the store.
+    """Return True if a user declines roles now.
 
-    The latest stored post/info is signed, so earlier ones do not matter.
+    `remembered` are the user's remembered statements, by default those of the store. The latest stored post/info is
+    signed, so earlier stored post/infos do not matter.
     """
     remembered = remembered_consents(reader, user) if remembered is None else remembered
     latest = reader.last(CONSENT_PREFIX + user.hex().encode() + b"!")
@@ -161,7 +162,8 @@ def has_declined(reader: Reader, user: bytes, remembered: Iterable[Consent] | No
 def may_change_roles(reader: Reader, info: Post) -> bool:
     """Return True if a stored post/info may change roles. For a change of name, two rows are read.
 
-    Roles may change if its author starts or stops to decline roles with it, or if it is not the author's latest.
+    Roles may change if its author starts or stops to decline roles with it. They also may if it is not the author's
+    latest post/info.
     """
     said = consent_of(info)
     if said is None:
@@ -183,7 +185,7 @@ VIEW: Final = View(
     name="acts",
     version=1,
     prefixes=(ROLE_PREFIX, ACTION_PREFIX, BLOCK_PREFIX, CONSENT_PREFIX),
-    answers="roles, and what is hidden, dropped and blocked",
+    answers="roles; hidden, dropped and blocked users, channels and posts",
     types=MODERATION_TYPES | {INFO},
     rows=rows,
 )

@@ -2,7 +2,7 @@
 
     !author!<pubkey>!<type>!<mono-ts> -> hash of the post
 
-Posts of every type have a row here, including local-only ones, so that all posts of an author can be discarded.
+Posts of every type, even local-only posts, have a row here, so that all posts of an author can be discarded.
 """
 
 from collections.abc import Iterable, Iterator
@@ -54,7 +54,7 @@ def between(
 
 
 def latest_time(reader: Reader, author: bytes, *, before_ms: int) -> int:
-    """Return the latest timestamp below `before_ms` of the author's posts, 0 if there is no such post."""
+    """Return the latest timestamp below `before_ms` of the author's posts, 0 if such posts do not exist."""
     prefix = prefix_of(author)
     latest = 0
     for post_type in ALL_TYPES:

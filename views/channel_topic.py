@@ -1,6 +1,6 @@
 """Channel topic: the present topic of a channel (fold over channel state).
 
-    !channel!topic!<channel> -> moment (8 bytes of timestamp, 32 of hash) | topic in UTF-8
+    !channel!topic!<channel> -> moment (timestamp u64, hash u8[32]) | topic in UTF-8
 
 The latest post/topic by (timestamp, hash) counts. An empty topic is a cleared topic (wire.md 5.4.2).
 """
@@ -35,7 +35,7 @@ def latest(reader: Reader, channel: str) -> tuple[str, bytes] | None:
 
 
 def latest_in_order(reader: Reader) -> Callable[[str], tuple[str, bytes] | None]:
-    """Return `latest` of one reader, for channels that are passed in the order of their names' bytes."""
+    """Return a function like `latest`. Pass channels to it in the order of their names' bytes."""
     value = reader.in_order(PREFIX)
     return lambda channel: _decode(channel, value(escape(channel)))
 

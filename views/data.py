@@ -3,8 +3,8 @@
     !data!<hash>    -> the signed post
     !private!<hash> -> a local-only post of the store's own user, sealed (moderation.md 4.5.2)
 
-All other rows can be rebuilt from these two and from the tombstones. Local-only posts have a separate prefix. Answers
-and exports read only `!data!`, so they cannot disclose local-only posts.
+All other rows of views can be rebuilt from these rows and the tombstones. Local-only posts have a separate prefix.
+Answers and exports read only `!data!`, so they cannot disclose local-only posts.
 """
 
 from typing import Final

@@ -18,9 +18,9 @@ GROUP: Final = "cablestore.views"
 
 @cache
 def installed_catalog() -> Catalog:
-    """Return cablestore's own views and those of installed packages.
+    """Return cablestore's own views and the views of installed packages.
 
-    Raises CableStoreError for a package that cannot be loaded, and ArgumentError for views that a catalog refuses.
+    Raises CableStoreError for a package that cannot be loaded, and ArgumentError for views that a catalog rejects.
     """
     points = sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value))
     return CATALOG.extended(view for point in points for view in _load(point))
@@ -37,7 +37,7 @@ def _load(point: EntryPoint) -> tuple[View, ...]:
         ) from error
     views = (loaded,) if isinstance(loaded, View) else loaded
     if not isinstance(views, list | tuple) or not all(isinstance(view, View) for view in views):
-        raise CableStoreError(f"{where} has the type {type(loaded).__name__}, expected a View or a list of them")
+        raise CableStoreError(f"{where} has the type {type(loaded).__name__}, expected a View or a list of views")
     return tuple(views)
 
 

@@ -1,16 +1,16 @@
 """Links: the posts that link to a post, and the heads of every channel.
 
     !link!<linked hash>!<channel>!<linking hash>          -> empty, for post/text, post/topic, post/join and post/leave
-    !link!<linked hash>!<channel>!<linking hash>!<author> -> empty, for those of them that their author deleted
-    !head!<channel>!<hash>                                -> one byte: 1 stored, 2 linked to, 4 deleted, added up (fold)
+    !link!<linked hash>!<channel>!<linking hash>!<author> -> empty, for such posts that their author deleted
+    !head!<channel>!<hash>                                -> one byte, a sum of 1 stored, 2 linked to, 4 deleted (fold)
 
-A head is a post of a channel that no post of that channel links to (wire.md 5.1.2.1). Links from other channels do not
-count. Otherwise posts outside of a channel could remove its heads.
+A head is a post to which no post of its channel links (wire.md 5.1.2.1). Links from other channels do not count.
+Otherwise posts outside of a channel could remove its heads.
 
 The fold keeps a row for unsettled posts: heads (1), missing posts that are linked to (2), and dead posts (5, 7). The
 links of dead posts are kept, because histories depend on them. A stored post that is linked to is settled and has no
-row; most posts are. Other stores may claim several authors for one dead post, so the links of a dead post have its
-author in the key.
+row. Most posts are settled. The links of a dead post have its author in the key, because other stores may claim several
+authors.
 """
 
 from binascii import hexlify
@@ -41,12 +41,12 @@ _SETTLED = _BYTE[_HERE | _LINKED]
 
 
 def rows(post: Post) -> list[Row]:
-    """Return a row for each post that this one links to."""
+    """Return a row for each post to which a post links."""
     return _link_rows(post.links, post.channel_key, post.hash_hex)
 
 
 def dead_rows(tombstone: Tombstone) -> list[Row]:
-    """Return the links that outlive the deleted post."""
+    """Return a row for each post to which a deleted post linked."""
     bones = tombstone.skeleton
     if bones is None or not bones.is_linkable:
         return []
@@ -60,12 +60,12 @@ def _link_rows(links: tuple[bytes, ...], channel_key: bytes, linking: bytes) -> 
 
 
 def parts(post: Post) -> list[Row]:
-    """Return the parts that mark this post as stored and others as linked to."""
+    """Return the parts that mark a post as stored, and the targets of its links as linked to."""
     return _parts(post.links, post.channel_key, post.hash_hex, _BYTE[_HERE])
 
 
 def dead_parts(tombstone: Tombstone) -> list[Row]:
-    """Return the parts that mark a dead post as seen and others as linked to."""
+    """Return the parts that mark a post as deleted, and the targets of its links as linked to."""
     bones = tombstone.skeleton
     if bones is None or not bones.is_linkable:
         return []
@@ -80,7 +80,7 @@ def _parts(links: tuple[bytes, ...], channel_key: bytes, hash_hex: bytes, own: b
 
 
 def merge(a: bytes, b: bytes) -> bytes:
-    """Return the bits of both parts."""
+    """Return the union of the bits of two parts."""
     try:
         return _MERGED[a][b]
     except KeyError:
@@ -117,7 +117,7 @@ def absent_part(reader: Reader, key: bytes, part: bytes) -> bytes | None:
 
 
 def refold(reader: Reader, key: bytes) -> bytes | None:
-    """Compute the part again: whether the post is stored, linked to, dead."""
+    """Compute the part again from the post, the links to it, and its tombstones."""
     channel_key, digest = _split(key)
     bits = 0
     if next(reader.prefix(LINK_PREFIX + digest.hex().encode() + b"!" + channel_key + b"!"), None) is not None:
@@ -141,9 +141,9 @@ def unsettled_group(channel: str) -> bytes:
 
 
 def heads(reader: Reader, channel: str) -> Iterator[bytes]:
-    """Yield the hashes of a channel's heads, in order of hashes, then those of dropped heads.
+    """Yield the hashes of a channel's heads, in order of hashes, then the hashes of dropped heads.
 
-    A deleted or dropped head stays a head until a post links to it. Posts linked to by dropped posts are not heads.
+    A deleted or dropped head remains a head until a post links to it. Posts linked to by dropped posts are not heads.
     """
     channel_key = escape(channel)
     has_dropped = next(reader.prefix(local_key(DROPPED_LINK, channel_key + b"!")), None) is not None
@@ -188,7 +188,7 @@ def _unsettled(reader: Reader, channel: str) -> Iterator[tuple[bytes, int]]:
 
 
 def ends(reader: Reader, channel: str, limit: int) -> list[bytes] | None:
-    """Return the hashes of the channel's posts, including deleted ones, without a link from a post of the channel.
+    """Return the hashes of the channel's stored and deleted posts without a link from a post of the channel.
 
     Return None if that requires more than `limit` rows.
     """
@@ -200,7 +200,7 @@ def ends(reader: Reader, channel: str, limit: int) -> list[bytes] | None:
 
 
 def linking(reader: Reader, digest: bytes) -> Iterator[bytes]:
-    """Yield the hashes of the posts that link to this one, including deleted posts."""
+    """Yield the hashes of the posts, even deleted posts, that link to a post."""
     prefix = LINK_PREFIX + digest.hex().encode() + b"!"
     found = (key[len(prefix) :].split(b"!")[1] for key, _ in reader.prefix(prefix))
     for linking_hex in dict.fromkeys(found):

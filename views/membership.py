@@ -5,7 +5,7 @@
 
 A moment is 8 bytes of timestamp and 32 of hash, big-endian, so that the greater bytes are the later post. The first
 pair is the latest of the user's joins, leaves, texts and topics in the channel. Only a leave ends membership. The
-second pair is the latest join or leave, for channel state answers, or zeros if there is none.
+second pair is the latest join or leave, for channel state answers, or zeros if neither exists.
 
 cable-core stores 1 or 0, and the last arrival counts. With the moment the newest post counts, in any order of arrival.
 """
@@ -104,13 +104,13 @@ def of_user(reader: Reader, channel: str, author: bytes) -> Membership | None:
 
 
 def latest_ms(reader: Reader, channel: str, author: bytes) -> int | None:
-    """Return the time of a user's latest post in a channel, None if it has none there."""
+    """Return the time of a user's latest post in a channel, None if the user has no posts there."""
     value = reader.get(PREFIX + escape(channel) + b"!" + author.hex().encode())
     return None if value is None else int.from_bytes(value[:8])
 
 
 def count_in_order(reader: Reader) -> Callable[[str], int]:
-    """Return the number of members from one reader, for channels that are passed in the order of their names' bytes."""
+    """Return a function that counts the members of a channel. Pass channels in the order of their names' bytes."""
     value = reader.in_order(COUNT_PREFIX)
     return lambda channel: decode_number(value(escape(channel)))
 

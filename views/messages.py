@@ -62,8 +62,8 @@ def texts(
 ) -> Iterator[tuple[bytes, bytes]]:
     """Yield (sort time, hash) of a channel's post/text with start <= timestamp < end.
 
-    `after` and `before` are sort times. Only texts between them are yielded, without those at the bounds. The first
-    `at_once` rows are read in one operation.
+    `after` and `before` are sort times. Only texts strictly between them are yielded. The first `at_once` rows are read
+    in one operation.
     """
     prefix = PREFIX + escape(channel) + b"!"
     start, stop = _bounds(prefix, start_ms, end_ms)
@@ -78,9 +78,9 @@ def texts(
 
 
 def channels(reader: Reader, first: str = "") -> Iterator[str]:
-    """Yield the name of every channel with messages. Each costs one read, regardless of the number of messages.
+    """Yield the name of every channel with messages, in order of names, from `first` on.
 
-    They are in order of names, from `first` on.
+    Each channel costs one read, regardless of the number of messages.
     """
     start, stop = PREFIX + escape(first), after_prefix(PREFIX)
     while (row := next(reader.scan(start, stop), None)) is not None:

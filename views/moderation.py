@@ -8,11 +8,11 @@ An empty channel is the whole cabal (moderation.md 4.1). `<act>` is the digit of
 is the 32-byte key of a user or the hash of a post. It is empty if the action is on the channel itself.
 
 The first two are in order of time, so that all actions since a time are one range. The third shows in one step whether
-a post is still relevant. A role is, until its author gives the recipient another one in that channel (4.2.3). An action
-is, until its author undoes it (4.4.2).
+a post is still relevant. A role is relevant until its author gives the recipient another role in that channel (4.2.3).
+An action is relevant until its author undoes it (4.4.2).
 
-Local-only posts (4.5) have no rows, so they are not sent to peers. Actions that they undo for their author stay
-relevant for everybody else. If these were missing, peers could infer the local-only post.
+Local-only posts (4.5) have no rows, so they are not sent to peers. An action that a local-only post undoes for its
+author remains relevant for other users. If the action were missing, peers could infer the local-only post.
 """
 
 from collections.abc import Iterator
@@ -54,7 +54,7 @@ class Act:
 
 
 def act_of(post: Post) -> Act | None:
-    """Return the action of a post/role or post/moderation, None for other posts and for local-only ones."""
+    """Return the action of a post/role or post/moderation, None for other posts and for local-only posts."""
     if post.is_local_only:
         return None
     targets: tuple[bytes, ...] = ()
@@ -71,7 +71,10 @@ def act_of(post: Post) -> Act | None:
 
 
 def rows(post: Post) -> list[Row]:
-    """Return one row for post/block or post/unblock, several for post/role or post/moderation, none if local-only."""
+    """Return one row for a post/block or post/unblock, several rows for a post/role or post/moderation.
+
+    Local-only posts have no rows.
+    """
     if isinstance(post.body, Block | Unblock) and not post.is_local_only:
         return [(BLOCK_PREFIX + post.sort_time, post.hash)]
     act = act_of(post)
@@ -93,7 +96,7 @@ def blocks(reader: Reader) -> Iterator[bytes]:
 
 
 def acts(reader: Reader, channel: str, oldest_ms: int = 0) -> Iterator[Act]:
-    """Yield the actions in a channel with timestamp >= oldest, oldest first. The channel "" stands for the whole cabal."""
+    """Yield the actions in a channel with timestamp >= oldest, oldest first. The channel "" means the whole cabal."""
     prefix = STATE_PREFIX + escape(channel) + b"!"
     start = prefix + time_floor(min(oldest_ms, MAX_TIMESTAMP_MS + 1))
     for key, value in reader.scan(start, after_prefix(prefix)):

@@ -2,19 +2,18 @@
 
     !sync!id!!<mono-ts>          -> hash of the post, for all posts
     !sync!id!<channel>!<mono-ts> -> the same, for the posts of a channel except post/text
-    !sync!id!"!<mono-ts>         -> the same, for posts that belong to no channel: post/info, post/delete, moderation
+    !sync!id!"!<mono-ts>         -> the same, for posts without a channel: post/info, post/delete, moderation
     !sync!sum!<set>!<node>~      -> of each part of a node: label, count u64, XOR u8[32], sum modulo 2^256 u8[32]
-    !sync!sum!<set>!~            -> the same of a set's parts; before them, of its newest leaf: size of the name u8, name, the same numbers
+    !sync!sum!<set>!~            -> the newest part without a row (size of its name u8, name, the same numbers), then the parts of the set
 
-Each post is in two sets: in the set of all posts, whose name is empty, and in its channel's. Posts without a channel
-are in the set `"`, which is not a channel's name in keys. The rows of a channel's post/text are in `!chat!text!`.
-Local-only posts are not in any set.
+Each post is in two sets: in the set of all posts, whose name is empty, and in the set of its channel. Posts without a
+channel are in the set `"`, which is not a channel's name in keys. The rows of a channel's post/text are in
+`!chat!text!`. Local-only posts, and posts dated after LAST_MS, are not in any set.
 
 Not in cable-core's INDEXES.md. Set reconciliation needs the fingerprint and the k-th post of any range (WAKU-SYNC). A
 node is a prefix of <mono-ts>, and its parts are one digit longer. The whole set and each node with more than 128 posts
-have a row. So any range is a few rows and the posts near its ends. The newest posts, those of the last part without a
-row, are only summed in the row of the set, so that another one changes one row. The existing rows only depend on the
-posts.
+have a row. So the sum of any range requires a few rows and the posts near its ends. Only the row of the set counts the
+newest part without a row, so that a new post changes one row. Which rows exist depends only on the posts.
 """
 
 from collections.abc import Iterator
@@ -49,7 +48,7 @@ def sets(post: Post) -> list[bytes]:
 
 
 def rows(post: Post) -> list[Row]:
-    """Return the row of a post in the set of all posts and, unless it is a post/text, in the set of its channel."""
+    """Return the rows of a post in its two sets. A post/text has no row in the set of its channel."""
     if not _may_travel(post):
         return []
     row = (b"!sync!id!!" + post.sort_time, post.hash)
@@ -59,7 +58,10 @@ def rows(post: Post) -> list[Row]:
 
 
 def sets_of(channels: frozenset[str] | None) -> list[bytes]:
-    """Return the names of the sets with posts of these channels and of no channel, or for None with all posts."""
+    """Return the names of the sets that contain the posts of these channels and posts without a channel.
+
+    If `channels` is None, return the name of the set of all posts.
+    """
     return [ALL] if channels is None else sorted({NO_CHANNEL, *map(escape, channels)})
 
 

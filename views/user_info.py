@@ -1,9 +1,9 @@
 """User info: the properties that users set for themselves.
 
     !user!info!<pubkey>!<mono-ts>  -> hash of the post/info
-    !user!latest!info!<pubkey>     -> moment (8 bytes of timestamp, 32 of hash) | msgpack list of [key, value] (fold)
+    !user!latest!info!<pubkey>     -> moment (timestamp u64, hash u8[32]) | msgpack list of [key, value] (fold)
 
-The latest post/info replaces all earlier ones (wire.md 6.2.4). A property that it omits has its default again. So
+The latest post/info replaces all earlier post/infos (wire.md 6.2.4). A property that it omits has its default again. So
 properties do not have separate rows, unlike in cable-core.
 """
 
@@ -37,7 +37,7 @@ def info_of(post: Post) -> bytes:
 
 
 def latest(reader: Reader, author: bytes) -> tuple[Info, bytes] | None:
-    """Return the properties of a user and the hash of the post/info that sets them, or None if there is none."""
+    """Return the properties of a user and the hash of the post/info that sets them, or None if it does not exist."""
     value = reader.get(LATEST_PREFIX + author.hex().encode())
     if value is None:
         return None
@@ -50,7 +50,7 @@ def latest(reader: Reader, author: bytes) -> tuple[Info, bytes] | None:
 
 
 def latest_hash(reader: Reader, author: bytes) -> bytes | None:
-    """Return the hash of a user's latest post/info, or None if there is none."""
+    """Return the hash of a user's latest post/info, or None if it does not exist."""
     value = reader.get(LATEST_PREFIX + author.hex().encode())
     return None if value is None else split_latest(value)[0]
 

@@ -12,7 +12,7 @@ from cablestore.store.store import CableStore
 
 
 class Arrivals:
-    """Waits for the next write of a store, or for its closing, in tasks of any event loops.
+    """Waiting for the next write or the closing of a store, in tasks of any event loop.
 
     The writing thread wakes each event loop with waiting tasks once.
     """
@@ -22,10 +22,10 @@ class Arrivals:
         self._lock = threading.Lock()
         self._awaited: dict[asyncio.AbstractEventLoop, asyncio.Event] = {}
         self.end: Callable[[], None] = store.watch(self._wake, local=True)
-        """Function that unregisters from the store."""
+        """Function that unregisters this object from the store."""
 
     async def wait(self, after: int, timeout_s: float | None = None) -> bool:
-        """Wait until the arrival log is longer than `after`. Returns False after the timeout or if the store closes."""
+        """Wait for an entry after number `after`. Returns False after the timeout or if the store closes."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while True:

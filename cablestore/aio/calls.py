@@ -67,9 +67,9 @@ def on_worker(method: Method[P, T]) -> Awaited[P, T]:
 
 
 def each_on_reader(method: Method[P, Iterator[T]], whole: Callable[[T], T] | None = None) -> Iterated[P, T]:
-    """Return the mirror of a method that yields what it reads. A thread fetches many items at a time.
+    """Return the mirror of a method that reads and yields items. A thread fetches many items at a time.
 
-    `whole` loads the lazy values of an item, if its items have any.
+    `whole` loads the lazy values of an item.
     """
 
     @wraps(method)
@@ -85,7 +85,7 @@ def _bound(self: Mirror, method: Callable[..., T], /, *args: Any, **kwargs: Any)
 
 
 class Closing(Protocol):
-    """Object that is closed at the end."""
+    """Object with an awaitable `close`."""
 
     async def close(self) -> None:
         """Release all resources."""

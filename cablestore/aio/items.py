@@ -1,4 +1,4 @@
-"""Async iterators over the items of a blocking store. A cancelled `anext` loses no item: the next one returns it."""
+"""Async iterators over the items of a blocking store. The call after a cancelled `anext` returns its item."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _Taking(AsyncIterator[T]):
 
 
 class Items(_Taking[T]):
-    """Async iterator over a blocking one. A thread fetches several items at a time, few the first time."""
+    """Async iterator over a blocking iterator. A thread fetches several items at a time, few the first time."""
 
     def __init__(
         self,
@@ -84,12 +84,15 @@ class Items(_Taking[T]):
 
 
 class Feed(_Taking[T], Generic[T, PositionT]):
-    """Async iterator over events that waits for new ones at its end without occupying a thread."""
+    """Async iterator over stored and then new events. It waits for new events without occupying a thread."""
 
     def __init__(
         self, place: PositionT, after: Callable[[PositionT], Awaitable[tuple[list[T], PositionT] | None]]
     ) -> None:
-        """Start at `place`. `after` waits for the items after a position, and returns None at the end."""
+        """Start at `place`. `after` waits for the items after a position.
+
+        It returns these items and the position after them, or None at the end.
+        """
         super().__init__()
         self._place = place
         self._after = after

@@ -59,7 +59,7 @@ class AsyncModerator(Mirror):
 
     @property
     def seed(self) -> Seed | None:
-        """Moderation seed with which the store joined, also if it was revoked; None if it joined without one."""
+        """Moderation seed with which the store joined, even if it was revoked. None if it joined without a seed."""
         return self._blocking.seed
 
     @property
@@ -68,7 +68,7 @@ class AsyncModerator(Mirror):
         return self._blocking.position
 
     def follow(self, timeout_s: float | None = None) -> Feed[Difference, Any]:
-        """Yield each change of a role or of what is hidden, dropped or blocked, from now on: see `Moderator.follow`."""
+        """Yield each change from now on of a role, or of hiding, dropping or blocking: see `Moderator.follow`."""
         check_given(timeout_s=timeout_s)
         coming = self._blocking.follow(timeout_s)
         if isinstance(coming, RemoteItems):

@@ -81,5 +81,5 @@ class AsyncSnapshot(AsyncQueries):
 
     async def close(self) -> None:
         """Release the snapshot. Later reads raise StoreClosedError."""
-        with suppress(StoreClosedError):  # closing the store released it already
+        with suppress(StoreClosedError):  # closing the store has released it
             await self._threads.read(self._blocking.close)

@@ -113,7 +113,7 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
     _blocking: CableStore
 
     def __init__(self, store: CableStore, *, read_threads: int = limits.READ_THREADS) -> None:
-        """Wrap an open store, or one that `cablestore.connect` returned. `close` closes it too."""
+        """Wrap an open store, or the result of `cablestore.connect`. `close` closes it too."""
         expected = "an open CableStore. AsyncCableStore.open(path) opens one"
         check_instance("store", store, (CableStore, RemoteStore), expected)
         check(read_threads=read_threads)
@@ -129,7 +129,7 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
     """Open the store in a folder, or connect to the process that has it open and serves it.
 
     The parameters are those of `CableStore.open`. A call with options other than `create`, `dialect`, `upgrade` and
-    `progress` does not connect, because the process that has the store open chose them; it raises StoreLockedError.
+    `progress` does not connect, but raises StoreLockedError: the process that has the store open chose its options.
     """
 
     in_memory = staticmethod(_opening(CableStore.in_memory))
@@ -138,11 +138,11 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
-        """Close the store. A cancellation is raised after that, when the folder is free."""
+        """Close the store. If the caller is cancelled, CancelledError is raised after that, when the folder is free."""
         await to_the_end(self.close())
 
     async def close(self) -> None:
-        """Complete pending writes and close the store. Open iterators and snapshots end."""
+        """Complete pending writes and close the store. Open iterators and snapshots become invalid."""
         await self._threads.close(self._close)
 
     def _close(self) -> None:
@@ -158,7 +158,7 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
 
     @property
     def blocking(self) -> CableStore:
-        """Underlying store with blocking calls, for code that needs one, such as a `Node`."""
+        """Underlying store with blocking calls, for code that needs a `CableStore`, such as a `Node`."""
         return self._blocking
 
     @property
@@ -212,7 +212,7 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
     # --- following -----------------------------------------------------------------------------
 
     def events(self, after: int = 0, *, timeout_s: float | None = None) -> Feed[Event, int]:
-        """Yield every event after number `after`: first stored, then new ones. See `CableStore.events`."""
+        """Yield every event after number `after`: first stored events, then new events. See `CableStore.events`."""
         check(after=after)
         check_given(timeout_s=timeout_s)
 
@@ -256,7 +256,7 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
         timeout_s: float | None = None,
         local: bool = False,
     ) -> Feed[Change, ChangesCursor | None]:
-        """Yield the changes that a client must redraw: first those after a cursor, then new ones as they happen.
+        """Yield the changes that a client must redraw: first the changes after a cursor, then new changes.
 
         See `CableStore.changes`.
         """
@@ -277,7 +277,7 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
         return Feed(after, later)
 
     async def _first(self, read: Callable[[], Awaitable[T]], count: Callable[[T], int], timeout_s: float | None) -> T:
-        """Return the first result with items, or an empty one after `timeout_s` or when the store is closed."""
+        """Return the first result with items, or an empty result after `timeout_s` or when the store is closed."""
         loop = asyncio.get_running_loop()
         end = None if timeout_s is None else loop.time() + timeout_s
         while True:
@@ -318,7 +318,7 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
     mentions = on_reader(CableStore.mentions)
     find_mentions = on_worker(CableStore.find_mentions)
 
-    # --- long work, and what else there is -----------------------------------------------------
+    # --- long work and other methods -----------------------------------------------------------
 
     prune = on_worker(CableStore.prune)
     export = on_worker(CableStore.export)

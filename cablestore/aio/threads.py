@@ -1,4 +1,4 @@
-"""The threads of a store for asyncio: a few, independent of the number of calls. No thread waits for events."""
+"""The threads of a store for asyncio: a few threads for any number of calls. Threads do not wait for events."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Threads(ProcessBound):
         return await asyncio.wrap_future(_submit(self._writer, call), loop=loop)
 
     async def work(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
-        """Run a long call after those before it, and return its result. Its `progress` is called on the loop.
+        """Run a long call after earlier long calls, and return its result. Its `progress` is called on the loop.
 
         If the caller is cancelled, the call ends at its next `progress` report.
         """
@@ -65,7 +65,7 @@ class Threads(ProcessBound):
             work.stop(asyncio.CancelledError())
 
     def begin(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> Work[T]:
-        """Start a long call."""
+        """Queue a long call, which runs after earlier long calls."""
         work = Work(self._worker, function, *args, **kwargs)
         self._works.add(work)
         work.future.add_done_callback(lambda _: self._works.discard(work))
@@ -157,7 +157,7 @@ def _own_loop() -> asyncio.AbstractEventLoop:
     except RuntimeError:
         task = None
     if task is None:
-        raise CableStoreError("this can only be awaited in an asyncio task. Elsewhere, use CableStore in a thread")
+        raise CableStoreError("this can only be awaited in an asyncio task. Outside a task, use CableStore in a thread")
     return task.get_loop()
 
 

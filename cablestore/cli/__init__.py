@@ -3,10 +3,10 @@
 Exit status:
 
 * 0: success.
-* 1: a check of a store, export, archive or backup, or `reconcile --audit`, found problems; `rebuild` lost posts; an
-  import of archives or chat logs left some out; or Spark failed.
-* 2: bad input, or a store that cannot be opened.
-* 3: the disk failed or is damaged.
+* 1: a check of a store, export, archive or backup, or `reconcile --audit`, found problems; `rebuild` or `restore` lost
+  posts; an import of archives or chat logs was incomplete; or Spark failed.
+* 2: invalid input, or the store cannot be opened.
+* 3: a read or write of the disk failed, or stored data is damaged.
 * 130: Ctrl-C.
 """
 

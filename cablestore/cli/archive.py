@@ -39,7 +39,7 @@ class _ArchiveGroup(click.Group):
     def resolve_command(
         self, context: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find `content delete`. The first argument of `content` is a folder, so `content` cannot be a group."""
+        """Resolve the two-word command `content delete`. `content` cannot be a group: its argument is a folder."""
         two_words = " ".join(args[:2])
         if two_words in self.commands:
             return two_words, self.commands[two_words], args[2:]

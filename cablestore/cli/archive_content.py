@@ -28,7 +28,7 @@ from cablestore.errors import ArchiveError
     "--upstream",
     multiple=True,
     metavar="URL",
-    help="Node from which to fetch content that is not stored here; repeatable.",
+    help="Node from which to fetch datasets that this content store lacks; repeatable.",
 )
 @click.option(
     "--quota", type=click.IntRange(1), metavar="BYTES", help="Maximum size of the content store [default: 21474836480]."
@@ -38,16 +38,16 @@ from cablestore.errors import ArchiveError
     "names",
     multiple=True,
     metavar="NAME[:PORT]",
-    help="Another name of this server, as clients send it in the Host header; repeatable. Other names get 403.",
+    help="Further host name to accept in the Host header; repeatable. The server answers other names with status 403.",
 )
 @json_option
 def content(
     folder: Path, listen: str, upstream: tuple[str, ...], quota: int | None, names: tuple[str, ...], as_json: bool
 ) -> int:
-    """Serve a content store over Codex' REST API /api/codex/v1 until SIGTERM or Ctrl-C.
+    """Serve a content store over Codex's REST API, /api/codex/v1, until SIGTERM or Ctrl-C.
 
-    DIR is created if it does not exist. There is no password: every client that can connect can read, upload and delete
-    datasets.
+    DIR is created if it does not exist. The API does not ask for a password: every client that can connect can read,
+    upload and delete datasets.
 
     Example: `cablestore archive content content-store --listen 127.0.0.1:8080`
     """
@@ -57,7 +57,7 @@ def content(
         for cid in sorted(store.damaged):
             out.note(f"manifest {cid} is damaged. Upload its dataset again, or delete it")
         for cid in store.incomplete():
-            out.note(f"files of dataset {cid} are damaged. Upload it again, or delete it")
+            out.note(f"files of dataset {cid} are damaged. Upload the dataset again, or delete it")
 
         async def serve(signals: StopSignals) -> None:
             received = signals.catch_on_loop()
@@ -77,7 +77,7 @@ def content(
 @content_place_options("Folder of a content store that no other process has open.")
 @json_option
 def delete(content_id: str, node: str | None, content_folder: Path | None, as_json: bool) -> None:
-    """Delete a dataset from a content store, which no longer serves it. Exit status 2 if it is not there.
+    """Delete a dataset from a content store. Exit status 2 if the store does not contain it.
 
     CONTENT-ID is the id of an archive or an index, with or without codex:. Other nodes that have the dataset keep it.
 

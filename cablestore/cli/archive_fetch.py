@@ -74,7 +74,7 @@ _PRINT_EVERY_S: Final = 1.0
     "nodes",
     multiple=True,
     metavar="URL",
-    help="For codex:CONTENT-ID: node to download from; repeatable, tried in this order.",
+    help="For codex:CONTENT-ID: node to download from; repeatable. Nodes are tried in this order.",
 )
 @click.option(
     "--timeout",
@@ -118,7 +118,7 @@ def fetch(
 
 
 def _link(store: CableStore, control_key: bytes, text: str, out: Output) -> Link:
-    """Return the link in `text`. For `newest`, wait as members do, then return the latest announced link."""
+    """Return the link in `text`. For `newest`, wait for newer announcements, then return the latest link."""
     if text != "newest":
         return parse_link(text)
     found = settled_announcement(
@@ -172,7 +172,7 @@ def import_and_print(
     merges: bool,
     count: Callable[[_Imports], _Imports] = lambda imports: imports,
 ) -> int:
-    """Import the deletions of an index and archives as they arrive, and print each result.
+    """Import the deletions of an index, then the archives as they arrive. Print each result.
 
     Returns the number of damaged archives.
     """
@@ -214,12 +214,12 @@ def import_and_print(
             "again"
         )
     if damaged:
-        out.note(f"{counted(len(damaged), 'damaged archive')} not imported. Run the same command again to fetch again")
+        out.note(f"left out {counted(len(damaged), 'damaged archive')}. Run the same command again to fetch and import")
     return len(damaged)
 
 
 def row(verified: VerifiedIndex, entry: Entry, size_bytes: int | None) -> dict[str, Any]:
-    """Return the printed fields of an archive."""
+    """Return the fields of an archive for tables and JSON."""
     return {
         "week": entry.period.first_day,
         "posts": verified.commitments[entry.archive_id].num_posts,
@@ -242,13 +242,13 @@ def _sized(fetched: Iterator[tuple[Entry, bytes]], sizes: dict[Entry, int]) -> I
 def _print_deletions(out: Output, gone: list[bytes]) -> None:
     if gone:
         out.say(
-            f"{counted(len(gone), 'post')} of earlier weeks deleted by their authors",
+            f"deleted {counted(len(gone), 'post')} of earlier weeks, as their authors requested",
             deleted_posts=[digest.hex() for digest in gone],
         )
 
 
 def print_problem(out: Output, entry: Entry, problem: str) -> None:
-    """Print the problem of an archive."""
+    """Print a line with the week, the id and the problem of an archive."""
     out.say(
         f"✗ week of {entry.period.first_day}, {entry.archive_id}: {problem}",
         week=entry.period.first_day,
@@ -258,7 +258,7 @@ def print_problem(out: Output, entry: Entry, problem: str) -> None:
 
 
 class FetchProgress:
-    """Progress bar in bytes on a terminal. With --json, a line of JSON per second on standard error instead."""
+    """Progress bar in bytes on a terminal. With --json, at most one JSON line per second on standard error."""
 
     def __init__(self, out: Output, archives: int) -> None:
         self._out = out
@@ -290,7 +290,7 @@ class FetchProgress:
         self._print()
 
     def moved(self, here_bytes: int, wanted_bytes: int) -> None:
-        """Show the number of received bytes, and of all bytes to fetch."""
+        """Show the numbers of received bytes and of all bytes to fetch."""
         self._here = (here_bytes, wanted_bytes)
         self._bar.update(self._task, completed=here_bytes, total=wanted_bytes)
         if time.monotonic() - self._printed_at_s >= _PRINT_EVERY_S:

@@ -39,12 +39,12 @@ from cablestore.store.store import CableStore, own_key
 
 @on_mount("folder")
 @click.command("create")
-@creating_options("Archive only weeks that ended at least this long ago: 30m.")
+@creating_options("Archive only weeks that ended at least this long ago, such as 30m.")
 @reading_options
 def create_command(path: Path, out: Output, read_only: bool, **making: Any) -> None:
     """Create archives of all past weeks below FOLDER.
 
-    Run it again each week: existing archives stay.
+    Run the command again each week. It keeps existing archives.
 
     Example: `cablestore archive create archives --cabal-key @cabal-key`
     """
@@ -59,7 +59,7 @@ def _with_archives(function: Callable[..., Any]) -> Callable[..., Any]:
     @folder_argument
     @control_option
     @cabal_key_option
-    @click.option("--draft8", is_flag=True, help="The posts are in the specification's dialect.")
+    @click.option("--draft8", is_flag=True, help="The posts use the dialect draft8.")
     @json_option
     @wraps(function)
     def command(folder: Path, control: str, cabal_key: str | None, draft8: bool, as_json: bool) -> Any:
@@ -105,7 +105,7 @@ def verify(out: Output, found: LocalArchives, dialect: Dialect, key: bytes | Non
         try:
             held, _ = verified_content(found.verified, entry, found.stored(entry), dialect, key)
             unsigned = len(held) - sum(are_signed([post.raw for post in held]))
-            problem = f"{counted(unsigned, 'post')} without a valid signature of its author" if unsigned else ""
+            problem = f"the signature of {counted(unsigned, 'post')} is invalid" if unsigned else ""
             posts += len(held)
         except ArchiveError as error:
             problem = str(error)
@@ -135,8 +135,8 @@ def import_(
 ) -> int:
     """Import the archives below FOLDER.
 
-    In their weeks and channels, posts that the archives lack are removed from the store, except with --merge. Exit
-    status 1 if archives are missing or damaged; the others are imported.
+    Stored posts that the archive of their week and channel lacks are removed, except with --merge. Exit status 1 if
+    archives are missing or damaged; the other archives are imported.
 
     Example: `cablestore archive import archives --control KEY`
     """
@@ -150,12 +150,12 @@ def import_(
     for entry in missing:
         print_problem(out, entry, f"not found below {folder}")
     if missing:
-        out.note(f"{counted(len(missing), 'missing archive')}. Fetch the archives, then import again")
+        out.note(f"left out {counted(len(missing), 'missing archive')}. Fetch the archives, then import again")
     return 1 if missing or damaged else 0
 
 
 def _here(found: LocalArchives, entries: list[Entry], missing: list[Entry]) -> Iterator[tuple[Entry, bytes]]:
-    """Yield the archives in the folder. Append the others to `missing`."""
+    """Yield the archives in the folder. Append the missing archives to `missing`."""
     for entry in entries:
         try:
             stored = found.stored(entry)
@@ -171,7 +171,7 @@ def _here(found: LocalArchives, entries: list[Entry], missing: list[Entry]) -> I
 @cabal_key_option
 @with_store_to_read
 def status(store: CableStore, out: Output, folder: Path, control: str, cabal_key: str | None) -> None:
-    """Show the newest announcement of a control node, and which of its archives are in FOLDER, imported, or missing.
+    """Show the newest announcement of a control node, and how many archives are in FOLDER, imported, or missing.
 
     If a process seeds them from FOLDER, also show its address, its peers and the uploaded bytes.
 
@@ -197,7 +197,7 @@ def status(store: CableStore, out: Output, folder: Path, control: str, cabal_key
         found, problem = None, str(error)
     if is_newest is False and problem is None:
         said = "Announce the new link" if is_control else "Fetch `newest`"
-        problem = f"the archives in {folder} are not those of the newest announcement. {said}"
+        problem = f"the archives in {folder} differ from the newest announcement. {said}"
     fields |= {"problem": problem} | _known(found, imported, is_control=is_control)
     if is_newest is False and not is_control:
         fields["missing"] = None  # unknown without the newest index
@@ -212,7 +212,10 @@ def status(store: CableStore, out: Output, folder: Path, control: str, cabal_key
 
 
 def _is_newest(folder: Path, control: str, link: Link, *, is_control: bool) -> bool | None:
-    """Return True if the index in the folder is the announced one, None if a control node published it elsewhere."""
+    """Return True if the folder contains the announced index.
+
+    Return None if unknown: a control node may have published the index from another folder.
+    """
     if not isinstance(link, Cid):
         from cablestore.archive.torrent.engine import has_index_of  # noqa: PLC0415 - libtorrent may be missing
 
@@ -224,7 +227,7 @@ def _is_newest(folder: Path, control: str, link: Link, *, is_control: bool) -> b
 
 
 def _known(found: LocalArchives | None, imported: ImportLog, *, is_control: bool) -> dict[str, Any]:
-    """Return the fields that depend on the index in the folder; all are None without an index."""
+    """Return the fields that depend on the index in the folder. All are None without an index."""
     if found is None:
         return dict.fromkeys(("index", "archives", "missing", "posts", "size_bytes", "last_week", "last_week_ms"))
     entries = found.verified.index.entries

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def key_of(cabal_key: str | None) -> bytes | None:
-    """Return the cabal key of the option."""
+    """Return the bytes of the value of --cabal-key, None without it."""
     return None if cabal_key is None else bytes.fromhex(cabal_key)
 
 
@@ -130,11 +130,14 @@ choice_options = all_of(
         is_flag=True,
         help="Keep stored posts that the archive of their week and channel lacks.",
     ),
-    click.option("--before", "before_ms", type=Moment(), help="Only weeks that begin before this time."),
+    click.option("--before", "before_ms", type=Moment(), help="Select only weeks that begin before this time."),
     click.option(
-        "--after", "after_ms", type=Moment(), help="Only weeks that end after this time: 2024-01-31, or 180d."
+        "--after",
+        "after_ms",
+        type=Moment(),
+        help="Select only weeks that end after this time, such as 2024-01-31 or 180d.",
     ),
-    click.option("--latest", is_flag=True, help="Only the latest week."),
+    click.option("--latest", is_flag=True, help="Select only the latest week."),
 )
 """Options that select weeks, and --merge."""
 
@@ -199,19 +202,17 @@ def created_fields(community: str, created: CreateReport, **more: Any) -> dict[s
 def left_out_note(deletions: Sequence[Any]) -> str:
     """Return the note about post/deletes that do not fit into an index."""
     return (
-        f"the index is full: {counted(len(deletions), 'post/delete')} for posts of earlier weeks left out, the largest "
-        "ones. Members who import only the archives of those weeks keep these posts"
+        f"the index is full: left out the largest {counted(len(deletions), 'post/delete')} for posts of earlier weeks. "
+        "Members who import only the archives of those weeks keep the deleted posts"
     )
 
 
 def print_created(out: Output, told: dict[str, Any]) -> None:
     """Print the fields that `create` returned, as text or as JSON."""
     for digest in told["oversize"]:
-        out.note(f"post {digest} left out: too large for an archive")
+        out.note(f"left out post {digest}: too large for an archive")
     if untold := told["tombstones_left_out"]:
-        out.note(
-            f"channel, time and links of {counted(len(untold), 'deleted post')} left out: no space left in the archives"
-        )
+        out.note(f"left out channel, time and links of {counted(len(untold), 'deleted post')}: the archives are full")
     if deletions := told["deletions_left_out"]:
         out.note(left_out_note(deletions))
     out.say(

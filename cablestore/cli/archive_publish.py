@@ -38,7 +38,7 @@ def publish(
 ) -> None:
     """Publish the archives below FOLDER by content id, and print the link, codex:CONTENT-ID.
 
-    Run it again each week: published archives are not sent again.
+    Run the command again each week. It does not upload published archives again.
 
     Example: `cablestore archive publish archives --node http://127.0.0.1:8080`
     """
@@ -75,7 +75,7 @@ def publish(
 def announce(store: CableStore, out: Output, link: str) -> None:
     """Announce a link to the archives to all members, as the control node. LINK is a magnet link or codex:CONTENT-ID.
 
-    If the newest announcement has the same link, nothing is posted.
+    The command writes nothing if the newest announcement has the same link.
 
     Example: `cablestore archive announce codex:CONTENT-ID`
     """

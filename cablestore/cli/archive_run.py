@@ -64,8 +64,8 @@ def seed(
 ) -> int:
     """Seed a community's archives over BitTorrent until SIGTERM or Ctrl-C. Prints the magnet link.
 
-    The folder must be complete, and may be on a read-only disk. Archives that are added later are seeded too, and the
-    new link is printed.
+    The folder must contain all archives of its index, and may be on a read-only disk. Archives that are added later
+    are seeded too, and the new link is printed.
 
     Example: `cablestore archive seed archives --community KEY`
     """
@@ -101,7 +101,7 @@ def run(
 ) -> int:
     """Run a control node until SIGTERM or Ctrl-C: create the archives of each past week, seed and announce them.
 
-    The store may be open in `cablestore serve`, which then does the work that needs the store. Prints each new link.
+    If `cablestore serve` has the store open, this command connects to it. Prints each new link.
     The exit status is not 0 if the archives can no longer be created or seeded.
 
     Example: `cablestore archive run archives --cabal-key @cabal-key`
@@ -199,7 +199,7 @@ class _ControlNode:
     problem: str = ""
 
     def run_due(self) -> None:
-        """Run the steps that are due. Raises an error if they cannot succeed later."""
+        """Run the steps that are due. Raises errors that a later attempt cannot avoid."""
         now_ms = system_clock_ms()
         if now_ms >= max(self.due_ms, self.again_ms):
             self._with_store(self._make)

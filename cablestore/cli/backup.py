@@ -37,13 +37,13 @@ _JSON_NAMES: Final = {"sealed": "local_only", "is_full": "full", "is_signed": "s
 @on_mount("folder")
 @click.command("backup")
 @click.argument("folder", metavar="DIR", type=FolderValue())
-@click.option("--with-key", is_flag=True, help="Also back up the secret key of the store, with mode 0600.")
-@click.option("--full", is_flag=True, help="Write every file again, including those that DIR already has.")
+@click.option("--with-key", is_flag=True, help="Also back up the secret key of the store, in a file with mode 0600.")
+@click.option("--full", is_flag=True, help="Write every file again, even if DIR already contains it.")
 @click.option(
     "--keep",
     metavar="RULE",
-    help="Keep restore points: 7d4w12m keeps the last one of each of 7 days, 4 weeks and 12 months. Later runs keep "
-    "the rule [default: only the newest].",
+    help="Rule for restore points. 7d4w12m keeps the last point of each of 7 days, 4 weeks and 12 months. Later runs "
+    "use the same rule [default: keep only the newest].",
 )
 @click.option("--list", "lists", is_flag=True, help="Only list the restore points in DIR.")
 @click.option(
@@ -66,8 +66,8 @@ def backup_command(
     """Back up the store to a folder, incrementally.
 
     DIR is a path, or a URI such as s3://BUCKET/FOLDER with credentials in the environment. The backup contains posts,
-    deletions, local-only posts (sealed), causal logs and local data of this store. Only data that changed since the
-    last backup is written. The last backup stays valid until the new one is complete. With --check or --list, exit
+    deletions, local-only posts (encrypted), causal logs and local data of this store. Only data that changed since the
+    last backup is written. The last backup remains valid until the new one is complete. With --check or --list, exit
     status 1 if problems are found.
 
     Example: `cablestore backup /media/disk/backup`
@@ -81,7 +81,7 @@ def backup_command(
         options: dict[str, Any] = {"with_key": with_key, "full": full, "keep": keep, "progress": progress}
         try:
             report = on_closed_store(path, lambda path: backup(path, folder, read_only=read_only, **options))
-            if not read_only:  # of a checkpoint, the backup is noted in the copy
+            if not read_only:  # backup() of a checkpoint is recorded only in the checkpoint
                 note_backup(path, system_clock_ms(), folder)
         except StoreLockedError:  # the process that has the store open also has its causal logs open
             with open_or_connect(path, read_only=read_only) as store:
@@ -100,12 +100,12 @@ def _print(report: BackupReport, out: Output) -> None:
     )
     if report.points > 1 or report.keep is not None:
         removed = f"; removed {report.removed_points:,}" if report.removed_points else ""
-        out.note(f"{counted(report.points, 'restore point')}{removed}")
+        out.note(f"kept {counted(report.points, 'restore point')}{removed}")
     if report.points > 1 and report.keep is None:
-        out.note("the rule for restore points is lost, so all are kept. Use --keep to set it again")
+        out.note("the rule for restore points is lost, so all points are kept. Use --keep to set the rule again")
     if report.damaged_points:
         out.note(
-            f"{counted(report.damaged_points, 'earlier restore point')} damaged. Run `cablestore backup --check` to list "
+            f"found {counted(report.damaged_points, 'damaged restore point')}. Run `cablestore backup --check` to list "
             "the files"
         )
     if report.mended:
@@ -114,8 +114,8 @@ def _print(report: BackupReport, out: Output) -> None:
         out.note("the key file of the last backup is missing. Use --with-key to write it again")
     if not report.is_signed:
         out.note(
-            "the backup is not signed, because the store has no readable key. A restore leaves out local rows and "
-            "causal logs"
+            "the backup is not signed, because the store's key is missing or cannot be read. A restore leaves out "
+            "local rows and causal logs"
         )
     if report.sealed and not report.has_key:
         out.note("the backup does not contain the key, which local-only posts need. Keep a copy of the file identity")
@@ -161,7 +161,10 @@ def _check(folder: ObjectFolder, out: Output) -> int:
     if manifest.signed_by is None:
         out.note("the backup is not signed. A restore leaves out local rows and causal logs")
     else:
-        out.note(f"signed by {manifest.signed_by}. Compare this with the public key that `cablestore identity` prints")
+        out.note(
+            f"the backup is signed by {manifest.signed_by}. Compare this with the public key that `cablestore "
+            "identity` prints"
+        )
     return 1 if problems else 0
 
 
@@ -178,8 +181,8 @@ def _print_problems(problems: Iterable[BackupProblem], out: Output) -> None:
     "at_ms",
     type=Moment(),
     metavar="TIME",
-    help="Restore the last point made at or before this time: one that `backup --list` prints, 2024-01-31, or 3d "
-    "[default: the newest].",
+    help="Restore the last point created at or before this time: a time that `backup --list` prints, or a time such as "
+    "2024-01-31 or 3d [default: the newest].",
 )
 @click.option(
     "--key", "key_file", type=PathValue(), metavar="FILE", help="Key file of the store, if DIR does not contain it."
@@ -187,7 +190,9 @@ def _print_problems(problems: Iterable[BackupProblem], out: Output) -> None:
 @click.option(
     "--without-local-only", is_flag=True, help="Leave out local-only posts, for example if their key is lost."
 )
-@click.option("--salvage", is_flag=True, help="Restore the intact part of a damaged backup, and list the rest.")
+@click.option(
+    "--salvage", is_flag=True, help="Restore the intact files of a damaged backup, and list the damaged files."
+)
 @click.option(
     "--unverified",
     is_flag=True,
@@ -206,8 +211,9 @@ def restore_command(
 ) -> int:
     """Create a store from a backup.
 
-    DIR is a path or a URI. --store names the new store; the folder must be missing or empty. Every post is verified,
-    and every view is rebuilt. Exit status 1 if posts are rejected or files are damaged; the rest is restored.
+    DIR is a path or a URI. --store names the new store, whose folder must not exist or must be empty. The command
+    verifies every post and rebuilds every view. Exit status 1 if posts are rejected or files are damaged; other posts
+    are restored.
 
     Example: `cablestore restore backup -s restored --key identity-copy`
     """
@@ -235,7 +241,7 @@ def restore_command(
 def _print_restored(report: RestoreReport, out: Output) -> None:
     _print_problems(report.problems, out)
     for reason, count in report.rejected.items():
-        out.say(f"✗ rejected {count:,} {reason}", rejected=count, reason=reason)
+        out.say(f"✗ rejected posts ({reason}): {count:,}", rejected=count, reason=reason)
     out.say(
         f"restored {counted(report.posts, 'post')}, {counted(report.sealed, 'local-only post')} and "
         f"{counted(report.tombstones, 'tombstone')}",
@@ -248,12 +254,12 @@ def _print_restored(report: RestoreReport, out: Output) -> None:
         )
     if report.left_out_rows:
         out.note(
-            f"left out {counted(report.left_out_rows, 'row')} of local data and causal logs: no signature of the store's "
-            "key was verified. Pass the key with --key FILE, or use --unverified if the backup is not signed and you "
-            "trust its folder"
+            f"left out {counted(report.left_out_rows, 'row')} of local data and causal logs: a signature of the "
+            "store's key is missing or was not verified. Pass the key with --key FILE, or use --unverified if the backup "
+            "is not signed and you trust its folder"
         )
     if not report.has_key:
-        out.note("the store has no key. Restore its file identity, or the next use creates a new key")
+        out.note("the new store does not contain a key. Restore its file identity, or the next use creates a new key")
 
 
 COMMANDS: Final = (backup_command, restore_command)

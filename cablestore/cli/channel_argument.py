@@ -16,7 +16,7 @@ from cablestore.store.lookup import typed_channel
 from cablestore.store.naming import folded
 
 _ONE_WORD: Final = re.compile(r"[\w.,:@%+=/-]+")
-"""Names that need no quotes in any shell."""
+"""Names that do not need quotes in a shell."""
 
 
 def complete_channel(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:

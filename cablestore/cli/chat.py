@@ -45,7 +45,7 @@ _OF_A_NODE: Final = (
 
 
 class FurtherCabal(ParamType[tuple[Path, Path | None]]):
-    """STORE or STORE=FILE."""
+    """Further cabal, STORE or STORE=FILE. FILE contains the invitation to it."""
 
     name = "cabal"
 
@@ -59,10 +59,10 @@ class FurtherCabal(ParamType[tuple[Path, Path | None]]):
 
 
 def _own_file() -> Path | None:
-    """Return the user's settings file of the client, or None."""
+    """Return the user's settings file of the client, None if it does not exist."""
     try:
         path = user_config_path("cablestore", appauthor=False) / "chat.toml"
-    except RuntimeError:  # a user without a name, and no HOME
+    except RuntimeError:  # the user has no name, and HOME is not set
         return None
     return path if os.path.lexists(path) else None
 
@@ -133,11 +133,11 @@ def chat(
 ) -> int:
     """Chat in this terminal. /help shows keys and commands.
 
-    If a running `serve` has the store open, the client works through it and uses its connections; several clients can
-    do so at once. Otherwise the first client opens the store and acts as a peer; other commands and further clients
-    work through it. Without addresses and invitations it is offline and shows the stored messages.
+    If a running `serve` has the store open, the client connects to it and uses its peers. Several clients can do so at
+    once. Otherwise the first client opens the store and acts as a peer. Further clients and other commands connect to
+    it. Without addresses and invitations, the client is offline and shows the stored messages.
 
-    Options can also be set in the environment, as CABLESTORE_CHAT_CABAL_KEY and so on.
+    Environment variables such as CABLESTORE_CHAT_CABAL_KEY also set options.
 
     Example: `cablestore chat --invitation FILE`
     """
@@ -152,7 +152,7 @@ def chat(
     for further, invitation in others:
         more = chosen | {"cabal_key": None, "invitation": invitation}
         choices.append(_chosen_cabal(further, (), (), more))
-    if not sys.stderr.isatty():  # Textual draws on it, but errors may be redirected
+    if not sys.stderr.isatty():  # Textual draws on standard error, which is redirected
         setattr(sys, "__stderr__", sys.stdout)  # noqa: B010 - typed as final
     if not sys.stdin.isatty():  # the invitation was read from standard input
         _read_keys_from_screen()
@@ -179,12 +179,12 @@ async def _run(app: ChatApp, signals: StopSignals) -> int:
 
 
 def _read_keys_from_screen() -> None:
-    """Use the terminal of the screen as standard input, from which Textual reads keys."""
+    """Use the terminal of standard output as standard input, from which Textual reads keys."""
     try:
         terminal = os.open(os.ttyname(sys.stdout.fileno()), os.O_RDWR | os.O_NOCTTY)
     except OSError as error:
         raise click.UsageError(
-            f"chat cannot read keys from the terminal: {error.strerror}. Save the invitation to a file, and use "
+            f"cannot read keys from the terminal: {error.strerror}. Save the invitation to a file, and use "
             "--invitation FILE"
         ) from None
     os.dup2(terminal, sys.stdin.fileno())

@@ -1,7 +1,7 @@
-"""Store of a client: opened in this process, which then serves it, or in another process that serves it.
+"""Store of a client, which opens and serves it, or connects to the process that serves it.
 
-If a served client loses the store of another client that has ended, it opens the store itself. It waits for `serve` and
-other programs instead.
+If that process was another client and has exited, this client opens the store itself. If it was `serve` or another
+program, this client waits until that program serves the store again.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from cablestore.store.store import CableStore
 CLIENT: Final = "chat"
 """Name of a client as the owner of a store."""
 _BEGIN_WAIT_S: Final = 5.0
-"""Time to wait for a process with an open store to serve it, because two clients may start at once."""
+"""Time to wait until the process that has the store open serves it. Two clients may start at once."""
 _POLL_EVERY_S: Final = 0.1
 _ANSWER_WAIT_S: Final = 5.0
-"""Time without an answer of that process after which the client reports it."""
+"""Time after which the client reports that this process does not answer."""
 
 
 class CabalChoice(NamedTuple):
-    """Store to show, and the settings of its node; None without a node."""
+    """Store to show. `hosting` contains the settings of its node, or is None without a node."""
 
     path: Path
     hosting: Hosting | None
     seed: str | None
     node_options: tuple[str, ...]
-    """Given options of a node."""
+    """Options of a node on the command line."""
 
 
 def open_cabal(stack: ExitStack, choice: CabalChoice) -> Cabal:
@@ -100,7 +100,7 @@ class _StoreSource:
     def _allowed(self, opened: OpenStore) -> OpenStore:
         """Reject node options that would have no effect on the process with the store.
 
-        Other programs have a separate node. A client without a node starts none later.
+        Other programs have a separate node. A client that started without a node cannot start one later.
         """
         path, options = self._choice.path, self._choice.node_options
         if options and (self._owner != CLIENT or opened.node.state is None):
@@ -113,7 +113,7 @@ class _StoreSource:
         return opened
 
     def _open_here(self, opening: Callable[[Path], CableStore]) -> OpenStore:
-        """Open the store, start its node, and serve it. Raises StoreLockedError if it is open elsewhere."""
+        """Open the store, start its node, and serve it. Raises StoreLockedError if another process has it open."""
         choice = self._choice
         with ExitStack() as unusable:
             store = unusable.enter_context(opening(choice.path))
@@ -129,7 +129,7 @@ class _StoreSource:
 
 
 def _end(cabal: Cabal, path: Path) -> None:
-    """Close a cabal. Unsent drafts are written to the store, or printed."""
+    """Close a cabal. Write unsent drafts to the store, or print them if that fails."""
     cabal.close()
     drafts = cabal.unsent_drafts
     if not drafts:
@@ -139,6 +139,6 @@ def _end(cabal: Cabal, path: Path) -> None:
             for channel, text in drafts.items():
                 store.local.set_draft(channel, text)
     except CableStoreError as error:
-        click.echo(f"cablestore: unsent drafts could not be saved: {error}", err=True)
+        click.echo(f"cablestore: cannot save unsent drafts: {error}", err=True)
         for channel, text in drafts.items():
             click.echo(f"  #{safe(channel)}: {safe(text)}", err=True)

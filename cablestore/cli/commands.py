@@ -1,6 +1,6 @@
 """All commands by name.
 
-The module of a command is imported on first use, so that a command starts without the others.
+The module of a command is imported on first use, so that a command does not load the others.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from cablestore.gc_pause import end_start
 
 _SECTIONS: Final = {
     "Write": {
-        "init": ("write", "Create a new store, or show an existing one."),
+        "init": ("write", "Create a new store, or show an existing store."),
         "identity": ("write", "Show your public key and name, or export the secret key."),
         "keygen": ("write", "Write a new secret key to a file."),
         "name": ("write", "Change your name to NAME."),
@@ -41,13 +41,13 @@ _SECTIONS: Final = {
         "inspect": ("inspect", "Show a store in the browser, until Ctrl-C."),
     },
     "Moderate": {
-        "moderation": ("moderate", "Show who moderates, and what is hidden, dropped or blocked."),
+        "moderation": ("moderate", "List moderators, and hidden, dropped and blocked targets."),
         "role": ("moderate", "Assign a role to USER."),
-        "hide": ("moderate", "Hide messages: all of a user, or single ones."),
+        "hide": ("moderate", "Hide all messages of a user, or single messages."),
         "unhide": ("moderate", "Show hidden messages again."),
         "drop": ("moderate", "Remove posts from this store, and reject them from now on."),
         "undrop": ("moderate", "Accept dropped posts again."),
-        "block": ("moderate", "Reject the posts of USERS, and exchange no posts with them."),
+        "block": ("moderate", "Reject posts of USERS, and do not exchange posts with them."),
         "unblock": ("moderate", "Accept the posts of USERS again."),
     },
     "Peers": {
@@ -93,7 +93,7 @@ _MODULE_OF: Final = {name: module for commands in _SECTIONS.values() for name, (
 
 
 class LazyGroup(click.Group):
-    """Group that knows the names and summaries of commands, and loads a command on first use."""
+    """Group that lists the names and summaries of all commands, and imports a command on first use."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -104,7 +104,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the loaded command named by the arguments. Names similar ones, as only new versions of click do."""
+        """Import the command that the arguments name. For an unknown name, the error suggests similar commands."""
         similar = get_close_matches(args[0], self.commands)
         if similar and args[0] not in self.commands and not ctx.resilient_parsing:
             ctx.fail(f"No such command {args[0]!r}. Did you mean {' or '.join(map(repr, similar))}?")

@@ -34,7 +34,7 @@ def completion(ctx: click.Context, shell: str, as_json: bool) -> None:
     """
     kind = get_completion_class(shell)
     if kind is None:
-        raise click.UsageError(f"no completion available for {shell}")
+        raise click.UsageError(f"unknown shell: {shell}")
     script = kind(ctx.find_root().command, {}, _PROGRAM, _VARIABLE).source()
     Output(as_json=as_json).say(script, shell=shell, script=script)
 

@@ -1,4 +1,4 @@
-"""User settings files: TOML in UTF-8, or as an editor may have saved it."""
+"""User settings files: TOML in UTF-8, or in UTF-16 with a byte order mark."""
 
 from __future__ import annotations
 
@@ -17,4 +17,4 @@ def read_tables(path: Path) -> dict[str, Any]:
         return tomllib.loads(text_of(read_small(path)))
     except (OSError, ValueError, RecursionError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise click.UsageError(f"{path} cannot be read: {reason}") from None
+        raise click.UsageError(f"cannot read {path}: {reason}") from None

@@ -11,7 +11,7 @@ from cablestore.store.store import CableStore
 
 
 def note_date(store: CableStore, out: Output, post: Post) -> None:
-    """Print a note if a post is dated far ahead of the clock, and a warning if the clock may be wrong."""
+    """Print a note if a post is dated far ahead of the clock. Print a warning if the clock may be wrong."""
     if post.timestamp_ms >= system_clock_ms() + limits.MAX_OWN_CLOCK_STEP_MS:
         out.note(f"the post is dated {utc(post.timestamp_ms)}, just after the post that it replaces")
     difference = store.clock_difference()

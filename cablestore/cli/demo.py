@@ -40,7 +40,7 @@ DELETIONS: Final = 5
 
 
 class _Demo:
-    """Stages on an open store, in order. Each prints its work and returns a short result."""
+    """Stages on an open store, in order. Each prints its work and returns a result for the summary."""
 
     def __init__(self, store: CableStore, out: Output, logs: Path) -> None:
         self.store = store
@@ -50,7 +50,7 @@ class _Demo:
         self._deleted: list[Message] = []
 
     def run(self) -> None:
-        """Run all stages. Raises CableStoreError if one finds an unexpected state of the store."""
+        """Run all stages. Raises CableStoreError if a stage finds an unexpected state of the store."""
         self.stage(f"import {self._logs.name}", self._import)
         self._channel = busiest_channel(self.store)
         self.stage("channels and people", self._people)
@@ -91,7 +91,7 @@ class _Demo:
         page = self.store.messages(self._channel, 8).messages
         for message in reversed(page):
             self.out.say(f"{self.out.when(message.timestamp_ms)}  {safe(message.name)}: {safe(message.text)}")
-        return f"a page of {len(page)}"
+        return f"printed {len(page)} messages"
 
     def _delete(self) -> str:
         pairs = deletions_of(self.store, self.store.messages(self._channel, 200).messages)
@@ -101,7 +101,7 @@ class _Demo:
             self.out.say(f"{safe(message.name)}: deleted {message.hash.hex()[:12]} with {deletion.hash.hex()[:12]}")
         gone = sum(self.store.get(message.hash) is None for message in self._deleted)
         if gone != len(pairs):
-            raise CableStoreError(f"{counted(len(pairs) - gone, 'deleted message')} still in the store")
+            raise CableStoreError(f"the store still contains {counted(len(pairs) - gone, 'deleted message')}")
         return f"deleted {counted(gone, 'message')}"
 
     def _answer(self) -> str:
@@ -114,7 +114,7 @@ class _Demo:
             report = self.store.check(progress=progress)
         if not report.is_clean:
             problems = counted(report.problem_count, "problem")
-            raise CableStoreError(f"check found {problems}, the first: {report.problems[0]}")
+            raise CableStoreError(f"check found {problems}. The first is: {report.problems[0]}")
         return f"{report.rows:,} rows, {NO_PROBLEMS}"
 
     def _rebuild(self) -> str:
@@ -124,7 +124,7 @@ class _Demo:
         after = self.store.dump_digest()
         self.out.say(f"BLAKE3 of the dump before {before[:32]}, after {after[:32]}")
         if before != after:
-            raise CableStoreError("the rebuilt database differs from the original one")
+            raise CableStoreError("the rebuilt database differs from the original")
         return "the dumps are equal"
 
     def _stats(self) -> str:
@@ -139,7 +139,7 @@ class _Demo:
 
 
 class _Reindexing:
-    """Stages after the store is closed. Two exports, one of them with deletions, become its next database."""
+    """Stages on the closed store. Spark builds its next database from two exports, one of them with deletions."""
 
     def __init__(self, folder: Path, stages: _Demo, scratch: Path) -> None:
         self._folder = folder
@@ -149,7 +149,7 @@ class _Reindexing:
         self._deletions: list[Post] = []
 
     def run(self) -> None:
-        """Run all stages. Raises CableStoreError if one finds an unexpected state of the new database."""
+        """Run all stages. Raises CableStoreError if a stage finds an unexpected state of the new database."""
         stage = self._stages.stage
         stage("export the store", self._export)
         stage("export another store, with more deletions", self._export_elsewhere)
@@ -177,7 +177,7 @@ class _Reindexing:
         with out.stages() as progress:
             report = reindex(self._exports, self._folder, catalog=installed_catalog(), progress=progress)
         print_counts(out, report.derived)
-        out.say(f"loaded {counted(report.rows, 'row')} into the next database of the store, which was checked")
+        out.say(f"loaded {counted(report.rows, 'row')} into the next database of the store, and checked it")
         posts, deleted = sum(report.derived.posts.values()), report.derived.counts["deleted"]
         return f"{counted(posts, 'post')}, {counted(report.rows, 'row')}, {deleted} deleted across exports"
 
@@ -187,13 +187,15 @@ class _Reindexing:
             targets = [target for body in bodies if isinstance(body, Delete) for target in body.hashes]
             left = [target for target in targets if store.get(target) is not None]
             if left:
-                raise CableStoreError(f"{counted(len(left), 'post')} deleted in another export still in the store")
+                raise CableStoreError(
+                    f"the store still contains {counted(len(left), 'post')} that another export deleted"
+                )
             by_spark = store.dump_digest()
             store.rebuild()
             if store.dump_digest() != by_spark:
-                raise CableStoreError("the rows from Spark differ from those of a rebuild in this process")
+                raise CableStoreError("the rows from Spark differ from the rows of a rebuild in this process")
         self._stages.out.say("rebuilt every view again without Spark, and compared the dumps")
-        return f"deleted {len(targets)} more messages; a rebuild in this process gives the same dump"
+        return f"deleted {len(targets)} more messages; a rebuild in this process writes the same rows"
 
 
 # --- helpers of the stages ------------------------------------------------------------------------
@@ -207,7 +209,7 @@ def sample() -> Path:
 def deletions_of(store: CableStore, messages: Iterable[Message]) -> list[tuple[Message, Post]]:
     """Sign deletions of some of these messages as their authors. Returns each message with its post/delete.
 
-    Authors who changed their nick are left out, because their keys are derived from a nick that is not in the messages.
+    Authors who changed their nick are left out: their keys are derived from a nick that the messages lack.
     """
     found: list[tuple[Message, Post]] = []
     for message in messages:
@@ -220,7 +222,7 @@ def deletions_of(store: CableStore, messages: Iterable[Message]) -> list[tuple[M
 
 
 def busiest_channel(store: CableStore) -> str:
-    """Return the channel with the most messages. Raises ArgumentError if the logs have no message or join."""
+    """Return the channel with the most messages. Raises ArgumentError if no message or join was imported."""
     channels = list(store.channels())
     if not channels:
         raise ArgumentError("no messages or joins found in these logs. Choose other logs")
@@ -242,7 +244,7 @@ def answer_each(store: CableStore, channel: str, deleted: list[bytes]) -> list[d
         f"channel state of {channel}": f"{len(state):,} hashes",
         f"channel time range of {channel}, 1,000 newest": f"{len(newest):,} hashes",
         "posts of these hashes": f"{len(posts):,} posts, {sum(map(len, posts)):,} bytes",
-        f"which of {len(asked)} offered hashes to request": f"{len(wanted)}: neither the known nor the deleted ones",
+        f"which of {len(asked)} offered hashes to request": f"{len(wanted)}, without stored and deleted posts",
     }
     return [{"request": request, "answer": answer} for request, answer in rows.items()]
 
@@ -255,8 +257,8 @@ def answer_each(store: CableStore, channel: str, deleted: list[bytes]) -> list[d
 def demo(logs: Path | None, keep: Path | None, as_json: bool) -> None:
     """Demonstrate every main feature on a conversation.
 
-    The demo imports and reads the conversation, deletes messages, answers the requests of a peer, checks, rebuilds and
-    compares. It then exports the store, and Spark builds the next database from this export and another one with
+    The demo imports a conversation, reads it, deletes messages, and answers the requests of a peer. It checks and
+    rebuilds the store, and compares the rows. Then Spark builds the next database from two exports, one of them with
     deletions.
 
     Example: `cablestore demo --keep demo-store`
@@ -269,7 +271,7 @@ def demo(logs: Path | None, keep: Path | None, as_json: bool) -> None:
             stages = _Demo(store, Output(as_json=False, quiet=as_json), logs or sample())
             stages.run()
         if find_spec("pyspark") is None:
-            stages.out.note(f"\nskipped: reindexing on Spark, which needs: {install_command('reindex')}")
+            stages.out.note(f"\nskipped reindexing on Spark. To enable it, run: {install_command('reindex')}")
         else:
             _Reindexing(folder, stages, Path(scratch)).run()
     out = Output(as_json=as_json)

@@ -29,11 +29,18 @@ from cablestore.views.installed import installed_catalog
     "--channel",
     "channels",
     multiple=True,
-    help="Only posts of this channel, names of its users, and moderation of the whole cabal; repeatable.",
+    help="Export only posts of this channel, names of its users, and moderation of the whole cabal; repeatable.",
 )
-@click.option("--author", "authors", multiple=True, type=public_key, help="Only posts of this public key; repeatable.")
-@click.option("--after", "after_ms", type=Moment(), help="Only posts dated at or after this time: 2024-01-31, or 180d.")
-@click.option("--before", "before_ms", type=Moment(), help="Only posts dated before this time.")
+@click.option(
+    "--author", "authors", multiple=True, type=public_key, help="Export only posts of this public key; repeatable."
+)
+@click.option(
+    "--after",
+    "after_ms",
+    type=Moment(),
+    help="Export only posts dated at or after this time, such as 2024-01-31 or 180d.",
+)
+@click.option("--before", "before_ms", type=Moment(), help="Export only posts dated before this time.")
 @click.option("--leave-out-hidden", is_flag=True, help="Leave out messages that you or your moderators hid publicly.")
 @reading_options
 def export(
@@ -49,9 +56,9 @@ def export(
 ) -> None:
     """Export the posts to a new folder, for other stores.
 
-    OUT is a path, or a URI such as s3://BUCKET/FOLDER with credentials in the environment. Deletions are exported too,
-    local-only posts are not. Views may be outdated, unless an option selects posts. To resume after an interruption,
-    run the same command again; with a duration like 90d it starts again.
+    OUT is a path, or a URI such as s3://BUCKET/FOLDER with credentials in the environment. The export
+    contains deletions, but not local-only posts. Views may be outdated, unless an option selects posts. To resume after
+    an interruption, run the same command again. With a duration such as 90d, the export starts from the beginning.
 
     Example: `cablestore export garden-export --channel garden`
     """
@@ -84,8 +91,8 @@ def export(
 def import_(path: Path, out: Output, exports: tuple[ObjectFolder, ...]) -> None:
     """Import exports into the store. Every post is verified.
 
-    An EXPORT is a path or a URI. The store is created if it does not exist. Exports merge in any order; stored posts
-    are skipped.
+    An EXPORT is a path or a URI. The store is created if it does not exist. The order of exports does not matter.
+    Stored posts are skipped.
 
     Example: `cablestore import garden-export -s new-store`
     """
@@ -116,7 +123,7 @@ def _print_import(summary: ImportSummary, out: Output) -> None:
     if summary.consents:
         rows += [{"item": "statements about roles", "count": summary.consents}]
     if summary.rejected_skeletons:
-        rows += [{"item": "deleted posts left out: no proof", "count": summary.rejected_skeletons}]
+        rows += [{"item": "deleted posts left out (deletion not proven)", "count": summary.rejected_skeletons}]
     out.table(("item", "count"), rows)
 
 

@@ -31,7 +31,7 @@ class _Encoding(ParamType[str]):
         try:
             "".encode(codecs.lookup(value).name)
         except (LookupError, ValueError):
-            self.fail(f"unknown encoding {value!r}: use one such as cp1251, iso8859-2 or utf-16", param, ctx)
+            self.fail(f"unknown encoding: {value!r}. Use a name such as cp1251, iso8859-2 or utf-16", param, ctx)
         return value
 
 
@@ -84,7 +84,7 @@ def import_irc(
 
     Files may be compressed. docs/how-to/import-logs.md lists the supported clients. Lines that were imported before,
     from this or another log, are skipped. Private conversations are left out. Exit status 1 if a file is not a log,
-    ends early, or has too many lines that cannot be parsed.
+    or contains an invalid date or too many lines that cannot be parsed.
 
     Example: `cablestore import-irc logs --timezone Europe/Berlin`
     """
@@ -131,25 +131,25 @@ def print_import(out: Output, report: ImportReport, found: Survey) -> None:
     rows += [{"item": f"post/{kind}", "count": number} for kind, number in report.posts.most_common()]
     rows += [{"item": f"posts {verdict}", "count": number} for verdict, number in report.verdicts.most_common()]
     rows += [{"item": f"lines skipped: {why}", "count": number} for why, number in report.skips.reasons.most_common()]
-    rows += [{"item": "messages cut to the limit", "count": report.skips.cut}] if report.skips.cut else []
+    rows += [{"item": "texts split or cut at the limit", "count": report.skips.cut}] if report.skips.cut else []
     rows += [{"item": f"lines read as {name}", "count": number} for name, number in report.encodings.most_common()]
     rows += [{"item": "private conversations left out", "count": len(found.private)}] if found.private else []
     rows += [{"item": "files that are not logs", "count": len(found.not_logs)}] if found.not_logs else []
     out.table(("item", "count"), rows)
     for line in report.skips.examples:
-        out.say(f"not understood, for example: {safe(line)}")
+        out.say(f"cannot parse this line: {safe(line)}")
     if report.encodings:
         out.say("Lines that are not UTF-8 were read in the encoding above. If the text looks wrong, use --encoding.")
     for channel, names in found.separate.items():
         out.say(f"#{safe(channel)} exists on several networks: imported as {safe(', '.join(names))}.")
-    _list(out, "private, not imported (--queries imports it)", map(str, found.private))
+    _list(out, "left out private conversation (use --queries to import it)", map(str, found.private))
     _list(out, "not a log", (why for _, why in found.not_logs))
     for path, number, text in report.cut_short:
-        out.say(f"{safe(str(path))} imported up to line {number}, which has an invalid date: {safe(text[:100])}")
+        out.say(f"imported {safe(str(path))} up to line {number}, which contains an invalid date: {safe(text[:100])}")
 
 
 def _list(out: Output, what: str, entries: Iterable[str]) -> None:
-    """Print the first few entries, and the number of further ones."""
+    """Print the first entries, and the number of further entries."""
     found = list(entries)
     for entry in found[:_SHOWN_FILES]:
         out.say(f"{what}: {safe(entry)}")

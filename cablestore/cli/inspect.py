@@ -48,7 +48,7 @@ _PAGE: Final = '<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" 
     "--behind-proxy",
     type=values.host_name,
     metavar="NAME",
-    help="Host name under which a TLS proxy publishes the page. Addresses of other machines need it and a token.",
+    help="Host name under which a TLS proxy publishes the page. Required with --token to listen beyond this machine.",
 )
 @click.option("--public", "is_public", is_flag=True, help="Leave out local and private data.")
 @click.option("--archives", type=PathValue(), metavar="FOLDER", help="Folder with history archives to show.")
@@ -68,9 +68,9 @@ def inspect(
 ) -> int:
     """Show a store in the browser, until Ctrl-C.
 
-    The page shows channels, posts, users, roles, rows of the database, the arrival log and peers, and follows changes.
-    It changes nothing. Other commands can use the store meanwhile. Beside a running `serve`, its store and peers are
-    shown. Every page has `?format=json`.
+    The page shows channels, posts, users, roles, rows of the database, the arrival log and peers, and updates itself.
+    It does not change the store. Other commands can use the store at the same time. If `serve` has the store open, the
+    page also shows its peers. Add `?format=json` to an address for JSON.
 
     Example: `cablestore inspect`
     """
@@ -108,9 +108,9 @@ async def _show(
 
 
 def _open_in_browser(link: str, private: Path) -> None:
-    """Open a link in the browser by a file that only this user can read.
+    """Open a link in the browser through a file that only this user can read.
 
-    Other users of the machine see the command line of the browser, and the link has the token.
+    The link contains the token, and other users of the machine can see the command line of the browser.
     """
     page = private / "open.html"
     page.write_text(_PAGE.format(link=escape(link)), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Options of `serve` for the page that shows the store, and the page beside a node."""
+"""Options of `serve` for the inspection page, and the server of the page."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ inspect_options = all_of(
         "--inspect",
         type=AddressType(),
         metavar="HOST:PORT",
-        help="Show the store on a web page at this address. The link with its token is printed [default: off].",
+        help="Show the store on a web page at this address, and print the link with its token [default: off].",
     ),
     click.option(
         "--inspect-token",
         type=values.token,
         metavar="@FILE|TEXT",
-        help="Token of the page, at least 16 characters [default: a random one].",
+        help="Token of the page, at least 16 characters [default: random].",
     ),
     click.option(
         "--inspect-behind-proxy",
         type=values.host_name,
         metavar="NAME",
-        help="Host name under which a TLS proxy publishes the page. Addresses of other machines need it and a token.",
+        help="Host name under which a TLS proxy publishes the page. Required with a token for other machines.",
     ),
     click.option("--inspect-public", is_flag=True, help="Leave out local and private data on the page."),
 )
@@ -68,7 +68,7 @@ def inspect_server(store: AsyncCableStore, settings: InspectSettings, node: Watc
 async def shown_beside(
     store: CableStore, node: WatchedNode, settings: InspectSettings, out: Output
 ) -> AsyncIterator[None]:
-    """Show the store of a running node during the body. The link is printed and logged once."""
+    """Serve the page of a running node during the body. Print its link, and log its address."""
     wrapped = AsyncCableStore(store)
     try:
         async with inspect_server(wrapped, settings, node) as server:

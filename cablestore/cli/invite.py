@@ -27,7 +27,7 @@ from cablestore.store.store import CableStore
 
 @text_value("address", str)
 def _peer(text: str) -> str:
-    """Return the address of a peer that others can reach, as a string."""
+    """Return the address of a peer that other machines can reach, as a string."""
     try:
         address = Address.parse(text)
     except NodeError as error:
@@ -38,7 +38,7 @@ def _peer(text: str) -> str:
 def _with_store_if_any(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the common options. The command gets `store` and `out`.
 
-    `store` is None if the cabal key is given, --store is not, and the default store does not exist.
+    Without --store, `store` is None if a cabal key is given and the default store does not exist.
     """
 
     @common_options
@@ -60,15 +60,15 @@ def _with_store_if_any(function: Callable[..., Any]) -> Callable[..., Any]:
     type=_peer,
     multiple=True,
     metavar="HOST:PORT",
-    help="Address at which others reach a member; repeatable [default: the peers of the running `serve`].",
+    help="Address at which peers reach a member; repeatable [default: the peers of the running `serve`].",
 )
 @click.option(
     "--cabal-key",
     "key",
     type=cabal_key_hex,
     metavar="@FILE|HEX",
-    help="Shared key of all members. Use a file: every user of the machine can see the command line [default: that of "
-    "the running `serve`].",
+    help="Shared key of all members. Use a file: every user of the machine can see the command line [default: the "
+    "key of the running `serve`].",
 )
 @click.option("--new-key", is_flag=True, help="Generate a new cabal key, for a new cabal.")
 @click.option(
@@ -87,8 +87,9 @@ def invite(
 ) -> None:
     """Print an invitation to the cabal for new members.
 
-    The invitation is one line with the cabal key, addresses of peers, and the moderation seed of the store with the
-    users that --admin and --mod add. A new cabal needs no store: name its users by all digits of their public keys.
+    The invitation is one line: the cabal key, addresses of peers, and a moderation seed. The seed consists of the
+    store's seed and the users of --admin and --mod. A new cabal does not need a store: USER is then a complete public
+    key.
     `chat`, `serve`, `sync` and `reconcile` accept it with --invitation. Send it over a channel that you trust.
 
     Example: `cablestore invite --peer chat.example:13333 > invitation`
@@ -105,7 +106,7 @@ def invite(
         cabal_key = served.cabal_key
     else:
         raise click.UsageError(
-            "no cabal key: use --cabal-key @FILE, use --new-key for a new cabal, or run `cablestore serve` first"
+            "missing cabal key: use --cabal-key @FILE, use --new-key for a new cabal, or run `cablestore serve` first"
         )
     addresses = map(Address.parse, peers or (() if served is None else served.connect))
     roles = _roles(store, admins, mods)
@@ -114,7 +115,7 @@ def invite(
 
 
 def _roles(store: CableStore | None, admins: tuple[str, ...], mods: tuple[str, ...]) -> dict[bytes, UserRole]:
-    """Return the roles of the store's seed, if it applies, and of further users."""
+    """Return the roles in the store's seed, unless it is revoked, and the roles of further users."""
     if store is None:
         found = dict.fromkeys((parse_hex(text, "without a store, USER") for text in mods), UserRole.MOD)
         return found | dict.fromkeys((parse_hex(text, "without a store, USER") for text in admins), UserRole.ADMIN)
@@ -133,11 +134,11 @@ def _print(out: Output, invitation: Invitation, roles: dict[bytes, UserRole]) ->
         roles={user.hex(): role.name.lower() for user, role in roles.items()},
     )
     if invitation.cabal_key is None:
-        out.note("the invitation has no cabal key, because `serve` runs without one. Connections are not encrypted")
+        out.note("the invitation lacks a cabal key, because `serve` runs without it. Connections are not encrypted")
     else:
         out.note("anyone with this invitation can join the cabal and read its messages")
     if not invitation.peers:
-        out.note("the invitation has no peer. Add the address of a member: --peer HOST:PORT")
+        out.note("the invitation does not contain peers. Use --peer HOST:PORT to add the address of a member")
 
 
 COMMANDS: Final = (invite,)

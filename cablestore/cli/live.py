@@ -19,7 +19,7 @@ _REDRAW_EVERY_S: Final = 1.0
 def follow(node: WatchedNode, out: Output, show: Callable[[], RenderableType | None]) -> None:
     """Call `show` now, after changes of the node, and each second, until Ctrl-C or the end of the node.
 
-    On a terminal, each result replaces the last one. Elsewhere, `show` prints and returns None.
+    On a terminal, each result replaces the previous result. Otherwise, `show` prints and returns None.
     """
     changed = threading.Event()
     unwatch = node.watch(changed.set)

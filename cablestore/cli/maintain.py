@@ -35,7 +35,7 @@ def check(path: Path, out: Output, signatures: bool, read_only: bool) -> int:
     Example: `cablestore check --signatures`
     """
     report = on_closed_store(path, lambda path: _checked(path, out, signatures=signatures, read_only=read_only))
-    if not read_only:  # of a checkpoint, the check is noted in the copy
+    if not read_only:  # the check of a checkpoint is recorded only in the checkpoint
         note_check(path, system_clock_ms(), report, signatures=signatures)
     for problem in report.problems:
         out.say(f"✗ {safe(str(problem))}", problem=problem.what, view=problem.view, key=problem.key.hex())
@@ -115,7 +115,7 @@ def _lost(report: RebuildReport) -> str:
     if report.lost_posts is None:
         return f"; {unknown_loss(report.lost_posts_at_least)}"
     of = "" if report.posts_before is None else f" of {report.posts_before:,}"
-    return f"; {counted(report.lost_posts, 'post')} lost{of}"
+    return f"; lost {counted(report.lost_posts, 'post')}{of}"
 
 
 def unknown_loss(at_least: int) -> str:
@@ -129,7 +129,7 @@ def unknown_loss(at_least: int) -> str:
 def dump(store: CableStore, out: Output, digest: bool) -> None:
     """Print every row, to compare stores.
 
-    The arrival log and local rows are left out. This is not an export: no command reads it back.
+    The output does not contain the arrival log and local rows. It is not an export, and cannot be imported.
 
     Example: `cablestore dump --digest`
     """
@@ -148,7 +148,7 @@ def dump(store: CableStore, out: Output, digest: bool) -> None:
     "--before",
     "before_ms",
     type=Moment(),
-    help="Discard messages and superseded state dated before this time: 2024-01-31, or 180d.",
+    help="Discard messages and superseded state dated before this time, such as 2024-01-31 or 180d.",
 )
 @click.option(
     "--keep",

@@ -19,7 +19,7 @@ _BACKUP_EVERY: Final = "1d"
 
 @text_value("rule", str)
 def keep_rule(text: str) -> str:
-    """Return a rule for restore points."""
+    """Check a rule for restore points and return it."""
     KeepRule.parse(text)
     return text
 
@@ -50,7 +50,7 @@ maintenance_options = all_of(
         "--backup-every",
         type=duration,
         metavar="DURATION",
-        help=f"How often to back up [default: {_BACKUP_EVERY}].",
+        help=f"Interval between backups [default: {_BACKUP_EVERY}].",
     ),
     click.option(
         "--backup-keep",
@@ -69,14 +69,14 @@ maintenance_options = all_of(
         metavar="AGE",
         default=_FOREVER,
         show_default=True,
-        help="Remove older messages from this store, as `prune --before` does: 90d.",
+        help="Remove messages older than this, such as 90d, from this store, as `prune --before` does.",
     ),
     click.option(
         "--keep-channel",
         type=channel_age,
         multiple=True,
         metavar="NAME=AGE",
-        help="Another age for one channel: news=1y, or news=forever; repeatable.",
+        help="Age for one channel instead of --keep, such as news=1y or news=forever; repeatable.",
     ),
 )
 """Options of `serve` for maintenance."""
@@ -84,11 +84,11 @@ maintenance_options = all_of(
 PARAMETERS: Final = frozenset(
     {"backup_to", "backup_every", "backup_keep", "backup_require_mount", "keep", "keep_channel"}
 )
-"""Their parameters, which can all change while it runs."""
+"""Parameters of these options. All of them can change while `serve` runs."""
 
 
 def maintenance_of(chosen: Mapping[str, Any]) -> MaintenancePlan:
-    """Return the plan that options select."""
+    """Return the maintenance plan that options select. Raises UsageError for an option without effect."""
     to = chosen["backup_to"]
     backup = None
     if to is not None:

@@ -27,7 +27,7 @@ class MessagePrinter:
         self._names: Mapping[bytes, str] = {}
 
     def show(self, messages: Sequence[Message], names: Mapping[bytes, str] | None = None) -> None:
-        """Print messages after those of earlier calls. `names` has the names of users who hid messages."""
+        """Print further messages. `names` contains the names of users who hid messages."""
         self._names = names or {}
         if self.out.as_json or not self.out.console.is_terminal:
             for message in messages:
@@ -45,7 +45,7 @@ class MessagePrinter:
         return f"{when}  {_sign(message)}{gap}{safe(self._text(message))}  {digest}"
 
     def _show_day(self, timestamp_ms: int) -> None:
-        """Print a heading if the message is from a later day than the previous one."""
+        """Print a heading if the message is from a later day than the previous message."""
         moment = local_time(timestamp_ms)
         day = "after the year 9999" if moment is None else f"{moment:%A} {moment.day} {moment:%B %Y}"
         if timestamp_ms > self._latest_ms and day != self._day:  # an answer from a slow clock does not begin a day
@@ -89,7 +89,7 @@ def _sign(message: Message) -> str:
 
 
 def message_fields(message: Message) -> dict[str, Any]:
-    """Return the fields of a message for JSON. A hidden message has additional fields."""
+    """Return the fields of a message for JSON. The fields of a hidden message say who hid it, why and when."""
     fields = {
         "hash": message.hash.hex(),
         "channel": message.channel,

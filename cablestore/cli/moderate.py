@@ -35,11 +35,13 @@ _UNDONE: Final[dict[str, tuple[Literal["hide", "block"], str]]] = {
     "unhide": ("hide", "hidden"),
     "unblock": ("block", "blocked"),
 }
-"""Commands that undo, with the kind of action and the state that they end."""
+"""Commands that undo an action, with the kind of the action and the state that it causes."""
 _act_options: Final = all_of(
-    click.option("--reason", default="", help="Reason, visible to everyone who sees the action: up to 128 characters."),
-    click.option("--private", is_flag=True, help="Apply the action only for yourself: it never leaves this store."),
-    click.option("--dry-run", is_flag=True, help="Write nothing; print what would change for you."),
+    click.option(
+        "--reason", default="", help="Reason of up to 128 characters, visible to everyone who receives the action."
+    ),
+    click.option("--private", is_flag=True, help="Apply the action only for yourself. It is never sent."),
+    click.option("--dry-run", is_flag=True, help="Print what would change for you, and write nothing."),
     with_store,
 )
 """Options of all actions."""
@@ -56,7 +58,7 @@ _may_be_targets: Final = click.argument("targets", nargs=-1, metavar="[TARGET...
 
 
 def _act(function: Callable[..., Effect]) -> Callable[..., None]:
-    """Run a function that moderates, remove the posts that it drops, and print the changes."""
+    """Return a command that runs a moderation function, removes dropped posts, and prints the changes."""
 
     def command(store: CableStore, out: Output, *, dry_run: bool, **params: Any) -> None:
         if params.get("channel") is not None:
@@ -101,16 +103,16 @@ def _print(store: CableStore, out: Output, effect: Effect, act: str, *, dry_run:
 
 
 def _note_drops(store: CableStore, out: Output, names: UserNames, users: Iterable[bytes]) -> None:
-    """Print which future posts stay dropped until the date of an unblock that is dated ahead."""
+    """Print a note for each user whose posts are still dropped up to a time in the future."""
     for user in users:
         drop = store.moderation.user_drop(user)
         if drop is not None and drop.until_ms is not None and drop.until_ms > system_clock_ms():
             name, until = safe(names.of(user)), utc(drop.until_ms)
-            out.note(f"posts of {name} dated up to {until} stay dropped. Use `unblock --undrop` to accept them")
+            out.note(f"posts of {name} dated up to {until} are still dropped. Use `unblock --undrop` to accept them")
 
 
 def _note_public(store: CableStore, out: Output, names: UserNames, act: str, targets: Iterable[bytes]) -> None:
-    """Print which own public actions still apply to others after a private one undid them for the user."""
+    """After a private undo, print a note for each target to which the user's public action still applies."""
     if act not in _UNDONE:
         return
     kind, state = _UNDONE[act]
@@ -118,8 +120,8 @@ def _note_public(store: CableStore, out: Output, names: UserNames, act: str, tar
         if any(not own.is_private for own in store.moderation.own_acts(kind, target)):
             name = safe(names.of(target))
             out.note(
-                f"{name} stays {state} for others because of your public action. Use `{act}` without --private to undo "
-                "it"
+                f"{name} is still {state} for others because of your public action. Use `{act}` without --private to "
+                "undo it"
             )
 
 
@@ -149,9 +151,10 @@ def role(store: CableStore, user: str, role: str, **how: Any) -> Effect:
 @click.command()
 @_on_targets
 def hide(store: CableStore, targets: tuple[str, ...], **how: Any) -> Effect:
-    """Hide messages: all of a user, or single ones. They remain in the store.
+    """Hide all messages of a user, or single messages. They remain in the store.
 
-    A TARGET is a user (a name, or the first digits of a public key) or a message (the first digits of its hash).
+    A TARGET is a user or a message. Identify a user by a name or the first digits of a public key, and a message by the
+    first digits of its hash.
 
     Example: `cablestore hide bob --reason spam`
     """
@@ -164,7 +167,7 @@ def hide(store: CableStore, targets: tuple[str, ...], **how: Any) -> Effect:
 def unhide(store: CableStore, targets: tuple[str, ...], **how: Any) -> Effect:
     """Show hidden messages again.
 
-    Use --private to undo a `hide --private`. TARGETS are those of `hide`.
+    Use --private to undo a `hide --private`. A TARGET is a user or a message, as for `hide`.
 
     Example: `cablestore unhide bob`
     """
@@ -180,9 +183,9 @@ def unhide(store: CableStore, targets: tuple[str, ...], **how: Any) -> Effect:
 def drop(store: CableStore, targets: tuple[str, ...], channel: str | None, **how: Any) -> Effect:
     """Remove posts from this store, and reject them from now on.
 
-    Drop single posts, all posts of a user, or a channel. Unlike a deletion, a drop applies to you and to those for whom
-    you moderate, and it can be undone. A user is dropped only for yourself, as with `block --drop --private`. TARGETS
-    are those of `hide`.
+    Drop single posts, all posts of a user, or a channel. Unlike a deletion, a drop applies only to you and the users
+    for whom you moderate. It can be undone. A drop of a user applies only to you, as `block --drop --private` does.
+    A TARGET is a user or a post, as for `hide`.
 
     Example: `cablestore drop 5ab64a0c --reason illegal`
     """
@@ -197,9 +200,10 @@ def drop(store: CableStore, targets: tuple[str, ...], channel: str | None, **how
 @_act_options
 @_act
 def undrop(store: CableStore, targets: tuple[str, ...], channel: str | None, **how: Any) -> Effect:
-    """Accept dropped posts again. They are requested from peers.
+    """Accept dropped posts again. The node requests them from peers.
 
-    `cablestore moderation` lists dropped targets with complete hashes and public keys. TARGETS are those of `hide`.
+    `cablestore moderation` lists dropped targets with complete hashes and public keys. A TARGET is
+    a user or a post, as for `hide`.
 
     Example: `cablestore undrop --channel spam-channel`
     """
@@ -210,7 +214,7 @@ def undrop(store: CableStore, targets: tuple[str, ...], channel: str | None, **h
 
 def _require_one(targets: tuple[str, ...], channel: str | None) -> None:
     if bool(targets) is (channel is not None):
-        raise click.UsageError("exactly one kind of target is required: users or posts, or a channel with --channel")
+        raise click.UsageError("expected either TARGET arguments or --channel")
 
 
 @click.command()
@@ -220,10 +224,10 @@ def _require_one(targets: tuple[str, ...], channel: str | None) -> None:
 @_act_options
 @_act
 def block(store: CableStore, users: tuple[str, ...], **how: Any) -> Effect:
-    """Reject the posts of USERS, and exchange no posts with them.
+    """Reject posts of USERS, and do not exchange posts with them.
 
-    Peers that receive the block do not pass your posts to them, nor theirs to you. With --private, the only effect is
-    that their posts are not stored here. USERS are names, or first digits of public keys.
+    Peers that receive the block do not send your posts to the users, nor their posts to you. With --private, the block
+    only rejects their posts in this store. USERS are names, or first digits of public keys.
 
     Example: `cablestore block bob --drop --reason harassment`
     """
@@ -232,7 +236,7 @@ def block(store: CableStore, users: tuple[str, ...], **how: Any) -> Effect:
 
 @click.command()
 @_users
-@click.option("--undrop", is_flag=True, help="Also accept the posts again that --drop removed.")
+@click.option("--undrop", is_flag=True, help="Also accept again the posts that --drop removed.")
 @_act_options
 @_act
 def unblock(store: CableStore, users: tuple[str, ...], **how: Any) -> Effect:
@@ -247,7 +251,7 @@ def unblock(store: CableStore, users: tuple[str, ...], **how: Any) -> Effect:
 
 
 @click.command()
-@_context_option("Only actions that apply in this channel.")
+@_context_option("List only actions that apply in this channel.")
 @click.option("--history", is_flag=True, help="List all actions of your moderators, with their results.")
 @click.option(
     "--seed",
@@ -256,7 +260,7 @@ def unblock(store: CableStore, users: tuple[str, ...], **how: Any) -> Effect:
     help="Join with this moderation seed: its users become admins or mods.",
 )
 @click.option(
-    "--revoke-seed", is_flag=True, help="Revoke the moderation seed. Earlier actions of its users stay applied."
+    "--revoke-seed", is_flag=True, help="Revoke the moderation seed. Earlier actions of its users still apply."
 )
 @click.option("--dry-run", is_flag=True, help="With --seed or --revoke-seed: print what would change.")
 @with_store_to_read
@@ -269,9 +273,9 @@ def moderation(
     revoke_seed: bool,
     dry_run: bool,
 ) -> None:
-    """Show who moderates, and what is hidden, dropped or blocked.
+    """List moderators, and hidden, dropped and blocked targets.
 
-    The list contains the actions that apply for you, with author, time and reason.
+    The list contains the actions that apply to you, with author, time and reason.
 
     Example: `cablestore moderation --history`
     """
@@ -298,7 +302,7 @@ def moderation(
 
 
 def _judged(store: CableStore, channel: str | None, history: bool) -> Iterator[Decision]:
-    """Yield the actions to list: those of one context, or of all contexts."""
+    """Yield the actions of one channel, or of the whole cabal and all channels."""
     read: Callable[[str | None], Iterable[Decision]] = (
         store.moderation.history if history else store.moderation.in_force
     )

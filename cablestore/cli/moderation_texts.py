@@ -44,7 +44,7 @@ class UserNames:
         self._own_key: Final = store.public_key
 
     def of(self, user: bytes) -> str:
-        """Return the name of a user, or "you". Names can be forged, so digits of the key follow."""
+        """Return "you", or the name of a user with digits of the key, because names can be forged."""
         if user == self._own_key:
             return "you"
         if user not in self._names:
@@ -60,7 +60,7 @@ def is_on_posts(act: ModerationAct) -> bool:
 
 
 def what(act: ModerationAct) -> str:
-    """Return the effect of an action on its target in one or two words."""
+    """Return the effect of an action on its target in a few words."""
     match act.type:
         case kind if kind == ROLE:
             said = act.role.name.lower()
@@ -74,7 +74,7 @@ def what(act: ModerationAct) -> str:
 
 
 def action_filter(with_undone: bool) -> Callable[[Decision], bool]:
-    """Return a filter of actions to list: all, or those that do not undo another one."""
+    """Return a filter of actions to list: all, or only actions that do not undo another action."""
 
     def is_doing(judged: Decision) -> bool:
         act = judged.act
@@ -84,7 +84,7 @@ def action_filter(with_undone: bool) -> Callable[[Decision], bool]:
 
 
 def decision_fields(judged: Decision, names: UserNames, out: Output, *, with_result: bool) -> dict[str, Any]:
-    """Return an action and its result for one target as a table row. JSON has keys and hashes instead of names."""
+    """Return an action and its result for one target as a table row. JSON contains keys and hashes, not names."""
     act, target = judged.act, judged.target
     fields: dict[str, Any] = {"what": what(act), "channel": act.channel or ""}
     if out.as_json:
@@ -140,7 +140,7 @@ def unchanged_text(command: str, target: bytes, names: UserNames) -> str:
 
 
 def change_fields(change: Difference) -> dict[str, Any]:
-    """Return a change for JSON."""
+    """Return the fields of a change for JSON."""
 
     def plain(value: UserRole | bool) -> str | bool:
         return value.name.lower() if isinstance(value, UserRole) else value

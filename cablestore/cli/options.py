@@ -31,11 +31,11 @@ def all_of(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def default_store() -> Path:
-    """Return the default path of the store."""
+    """Return the path of the store that commands use without --store."""
     try:
         return user_data_path("cablestore", appauthor=False) / "store"
-    except RuntimeError:  # a user without a name, and no HOME
-        return Path("~/.local/share/cablestore/store")  # opening it reports the solution
+    except RuntimeError:  # the user has no name, and HOME is not set
+        return Path("~/.local/share/cablestore/store")  # the error on opening it says what to do
 
 
 def store_option(meaning: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -107,7 +107,7 @@ def with_store(function: Callable[..., Any]) -> Callable[..., Any]:
 _read_only_option = click.option(
     "--read-only",
     is_flag=True,
-    help="Write nothing into the store's folder, for example on a read-only or full disk.",
+    help="Do not write into the store's folder, for example if its disk is read-only or full.",
 )
 
 
@@ -142,7 +142,7 @@ def strict(command: click.Command) -> click.Command:
 
 
 def full_users(store: CableStore, texts: Iterable[str]) -> list[bytes]:
-    """Return the public keys of users, from names, 64 hex digits, or at least the first 4 digits of a known user."""
+    """Return the public keys of users. Texts are names, 64 hex digits, or at least the first 4 of a known key."""
     return [_one(text, _users_of(store, text), "user found with the name or public key prefix") for text in texts]
 
 
@@ -160,7 +160,7 @@ def full_targets(store: CableStore, texts: Iterable[str]) -> tuple[list[bytes], 
 def _one(text: str, found: dict[bytes, str], missing: str) -> bytes:
     """Return the only key or hash in `found`, which maps it to a description. Raises UsageError otherwise."""
     if not found:
-        raise click.UsageError(f"no {missing} {text!r}. If it is not in the store, use all 64 hex digits")
+        raise click.UsageError(f"no {missing} {text!r}. For an unknown user or post, use all 64 hex digits")
     if len(found) > 1:
         raise click.UsageError(ambiguous(text, found.values()))
     return next(iter(found))
@@ -172,7 +172,7 @@ def _users_of(store: CableStore, text: str) -> dict[bytes, str]:
 
 
 def stored_channel(store: CableStore, text: str) -> str:
-    """Return the stored name of a channel, also of a dropped one, or the name of a new channel.
+    """Return the stored name of a channel, which may be dropped, or the name of a new channel.
 
     See `CableStore.find_channel`.
     """
@@ -189,7 +189,7 @@ def stored_channels(store: CableStore, texts: Iterable[str]) -> tuple[str, ...]:
 
 
 def _posts_of(store: CableStore, text: str) -> Iterator[bytes]:
-    """Yield the stored posts that a string may identify; with all 64 digits, also a dropped post."""
+    """Yield up to two stored posts whose hashes begin with a string, or a dropped post with this hash."""
     prefix = text.lower()
     if not _is_prefix(prefix):
         return

@@ -46,7 +46,7 @@ class Output:
         self.notes.soft_wrap = not self.notes.is_terminal
 
     def say(self, text: str | Text, /, **fields: Any) -> None:
-        """Print `text` as a line. With --json, print `fields` instead, if there are any."""
+        """Print `text` as a line. With --json, print `fields` instead, if any."""
         if self.as_json:
             if fields:
                 self._print_json(fields)
@@ -59,7 +59,7 @@ class Output:
         file.flush()
 
     def has_reader(self) -> bool:
-        """Return False after the reader of the output has closed it, so that a long listing can stop."""
+        """Return False if the reader of the output has closed it. A long listing can then stop."""
         return is_read(self.console.file)
 
     def note(self, text: str) -> None:
@@ -77,7 +77,7 @@ class Output:
 
     @property
     def draws(self) -> bool:
-        """True if a table can replace an earlier one: on a terminal, without --json."""
+        """True if a table can replace an earlier table: on a terminal, without --json."""
         return self.console.is_terminal and not self.as_json
 
     @staticmethod
@@ -93,7 +93,7 @@ class Output:
         return table
 
     def when(self, timestamp_ms: int, form: str = "%Y-%m-%d %H:%M") -> str:
-        """Return a time as readable text."""
+        """Return a time as text in the machine's time zone, by default to the minute."""
         moment = local_time(timestamp_ms)
         return f"{timestamp_ms} ms" if moment is None else moment.strftime(form)
 
@@ -145,8 +145,8 @@ def _cell(value: Any) -> Text:
 def safe(text: str) -> str:
     """Return untrusted text in a form that is safe to print.
 
-    Characters that move the cursor, end a line or change its direction are replaced by their numbers. All others stay,
-    because words of many languages have invisible characters.
+    Characters that move the cursor, end a line or change its direction are replaced by their numbers. Other
+    invisible characters are kept, because words of many languages contain them.
     """
     return controls_replaced(text, lambda character: f"\\u{{{ord(character):x}}}")
 
@@ -165,7 +165,7 @@ def local_time(timestamp_ms: int) -> datetime | None:
 
 
 def size(size_bytes: float) -> str:
-    """Return a readable size: 1.2 MB."""
+    """Return a readable size, such as 1.2 MB."""
     for unit in ("B", "kB", "MB", "GB"):
         if size_bytes < 1000 or unit == "GB":
             return f"{size_bytes:.0f} {unit}" if unit == "B" else f"{size_bytes:.1f} {unit}"

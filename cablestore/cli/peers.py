@@ -20,29 +20,32 @@ from cablestore.store.store import CableStore
 
 _COLUMNS: Final = ("peer", "key", "since", "in_step", "in", "out", "queued", "answers")
 _SHOWN_DIGITS: Final = 16
-"""Digits of a key in the table. A command for a peer needs fewer."""
+"""Number of digits of a key in the table. Commands also accept fewer digits."""
 
 
 @click.command()
 @click.argument("action", type=click.Choice(["list", "kick", "ban", "unban", "bans"]), default="list")
 @click.argument("names", metavar="[PEER]...", nargs=-1)
-@click.option("--live", is_flag=True, help="Show the table until Ctrl-C, with all changes.")
+@click.option("--live", is_flag=True, help="Show the table and update it until Ctrl-C.")
 @with_store
 def peers(store: CableStore, out: Output, action: str, names: tuple[str, ...], live: bool) -> None:
     """Show, disconnect or ban the peers of `serve`.
 
-    `list` shows address, key, how long, whether both stores have the same posts, the rates in and out, and the data
-    that the peer has not read. `kick` disconnects a peer, which may connect again. `ban` also rejects it from then on,
-    by its key, or by its host if it has no key. A ban lasts until `unban`, also after a restart. `bans` lists them.
+    `list` shows the address and key of each peer, the duration of the connection, and the rates in and out. `in step`
+    is `yes` if both stores have the same posts. `queued` is the data that the peer has not read. `answers` is `yes`, or
+    how long the peer has not answered, such as `not for 30 s`.
 
-    PEER is an address or a host of the list, or at least the first 4 digits of a key. To ban a peer that is not
+    `kick` disconnects a peer, which may connect again. `ban` also rejects later connections of the peer's key, or of
+    its host if the peer has no key. A ban remains after a restart, until `unban`. `bans` lists all bans.
+
+    PEER is an address or a host that `list` shows, or at least the first 4 digits of a key. To ban a peer that is not
     connected, use its IP address or its complete key.
 
     Example: `cablestore peers --live`
     """
     if bool(names) is (action in ("list", "bans")):
         raise click.UsageError(
-            f"`peers {action}` needs no PEER" if names else f"missing argument PEER of `peers {action}`"
+            f"`peers {action}` does not accept PEER" if names else f"missing argument PEER of `peers {action}`"
         )
     if live and action != "list":
         raise click.UsageError("--live shows the list and cannot be combined with another action")
@@ -67,7 +70,9 @@ def _kick(node: WatchedNode, out: Output, name: str) -> None:
     out.say(f"disconnected {counted(len(found), 'connection')}: {', '.join(found)}", disconnected=found)
     kept = {str(dial.address) for dial in node.dials()} & set(found)
     if kept:
-        out.note(f"`serve` connects again to {', '.join(sorted(kept))}, a peer of --connect. `ban` prevents it")
+        out.note(
+            f"`serve` connects again to {', '.join(sorted(kept))}, because of --connect. Use `ban` to prevent this"
+        )
 
 
 def _ban(node: WatchedNode, out: Output, name: str) -> None:
@@ -78,7 +83,7 @@ def _ban(node: WatchedNode, out: Output, name: str) -> None:
 def _unban(node: WatchedNode, out: Output, name: str) -> None:
     if not node.unban(name):
         raise NotFoundError(f"{name} is not banned. `cablestore peers bans` lists the bans")
-    out.say(f"accepts {name} again", unbanned=name)
+    out.say(f"unbanned {name}", unbanned=name)
 
 
 _ACTIONS: Final = {"kick": _kick, "ban": _ban, "unban": _unban}

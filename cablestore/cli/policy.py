@@ -24,15 +24,16 @@ _DONE: Final = {"allow": "allowed", "deny": "denied", "remove": "removed"}
 def policy(store: CableStore, out: Output, action: str, kind: str | None, names: tuple[str, ...]) -> None:
     """Show or change the policy of `serve` for received posts.
 
-    `deny` rejects the later posts of an author or a channel, or disconnects a peer. With `allow`, only listed ones are
-    accepted. `remove` deletes an entry of either list. The policy file is changed, and `serve` applies it at once.
+    `deny` rejects later posts of an author or in a channel, or disconnects a peer. After `allow`, only allowed names of
+    this kind are accepted. `remove` deletes an entry of either list. The command changes the policy file, and `serve`
+    applies it at once.
 
     NAME is the public key of an author, the name of a channel, or the host, IP address or key of a peer.
 
     Example: `cablestore policy deny channel spam`
     """
     if (action == "show") is (kind is not None) or (kind is not None and not names):
-        needed = "needs no more arguments" if action == "show" else "needs author, channel or peer, and NAME"
+        needed = "does not accept more arguments" if action == "show" else "needs author, channel or peer, and NAME"
         raise click.UsageError(f"`policy {action}` {needed}")
     node = required_node(store)
     if kind is None:

@@ -23,7 +23,7 @@ _MOST_BYTES: Final = 10**15
 
 @text_value("size", int)
 def storage_size(text: str) -> int:
-    """Return a size like 500MB or 20GB in bytes."""
+    """Return a size such as 500MB or 20GB in bytes."""
     found = re.fullmatch(r"([0-9]{1,15}) ?([kmgt]b)", text.strip().lower())
     size_bytes = 0 if found is None else int(found[1]) * _UNITS[found[2].upper()]
     if not 0 < size_bytes <= _MOST_BYTES:
@@ -46,14 +46,14 @@ policy_options = all_of(
         "--policy",
         type=PathValue(),
         metavar="FILE",
-        help="Policy: authors, channels and peers to accept, rates and sizes [default: policy.toml in the store's "
-        "folder, if it exists].",
+        help="File with the policy: authors, channels and peers to accept, rates and sizes [default: policy.toml in "
+        "the store's folder, if it exists].",
     ),
     click.option(
         "--policy-command",
         type=program,
         metavar="COMMAND",
-        help="Program that judges each received post: a JSON line in, a JSON line out [default: none].",
+        help="Program that decides on each received post. It reads and writes a JSON line per post [default: none].",
     ),
     click.option(
         "--policy-timeout",
@@ -68,25 +68,25 @@ policy_options = all_of(
         type=click.Choice(["accept", "reject", "postpone"]),
         default="postpone",
         show_default=True,
-        help="What happens to posts that the policy command does not judge. Postponed posts are requested again.",
+        help="Decision on a post if the policy command fails to decide. Postponed posts are requested again.",
     ),
     click.option(
         "--max-store-size",
         type=storage_size,
         metavar="SIZE",
-        help="Maximum size of the store's folder: 20GB. Near it, only some posts are accepted [default: none].",
+        help="Maximum size of the store's folder, such as 20GB. Near it, only some posts are accepted [default: none].",
     ),
     click.option(
         "--min-free-space",
         type=storage_size,
         metavar="SIZE",
-        help="Space on the store's disk that stays free: 1GB [default: none].",
+        help="Minimum free space on the store's disk, such as 1GB [default: none].",
     ),
 )
 """Options of `serve` for its policy."""
 
 CHANGEABLE_POLICY: Final = frozenset({"policy_timeout", "policy_failure", "max_store_size", "min_free_space"})
-"""Their parameters that can change while it runs. The policy file itself is read again as well."""
+"""Parameters of these options that can change while `serve` runs. The policy file is also read again."""
 
 
 def check_policy(store: Path, settings: NodeSettings) -> None:

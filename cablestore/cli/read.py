@@ -46,8 +46,10 @@ _BAR_WIDTH: Final = 50
 @click.option(
     "-n", "--number", type=click.IntRange(1, 1000), default=50, show_default=True, help="Maximum number of messages."
 )
-@click.option("--after", "after_ms", type=Moment(), help="Only messages since this time: 2024-01-31, today, 12h.")
-@click.option("--before", "before_ms", type=Moment(), help="Only messages before this time.")
+@click.option(
+    "--after", "after_ms", type=Moment(), help="Show only messages since this time, such as 2024-01-31, today or 12h."
+)
+@click.option("--before", "before_ms", type=Moment(), help="Show only messages before this time.")
 @click.option("--oldest", is_flag=True, help="Show the oldest messages instead of the newest.")
 @click.option(
     "--causal", is_flag=True, help="Order the whole time window by links, including links through other channels."
@@ -58,7 +60,7 @@ _BAR_WIDTH: Final = 50
     type=click.Choice(get_args(Hidden)),
     default="mark",
     show_default=True,
-    help="Hidden messages: leave them out, print who hid them and why, or show them.",
+    help="Omit hidden messages, mark them with who hid them and why, or show them.",
 )
 @reading_options
 def log(
@@ -76,7 +78,7 @@ def log(
 ) -> None:
     """Show the messages of CHANNEL, the newest last.
 
-    On a terminal, messages are listed by day. In a file or a pipe, each has one line with its date.
+    On a terminal, messages are listed by day. In a file or a pipe, each message is one line with its date.
 
     Example: `cablestore log garden --after today --follow`
     """
@@ -104,7 +106,7 @@ def log(
 
 
 def _messages(state: Snapshot, channel: str, number: int, *, oldest: bool, **chosen: Any) -> list[Message]:
-    """Return messages, oldest first. It reads several pages, because a page with hidden messages may be short."""
+    """Return messages, oldest first, from several pages: a page may be short because of hidden messages."""
     found, cursor = list[Message](), None
     while len(found) < number:
         page = state.messages(channel, number - len(found), newest_first=not oldest, cursor=cursor, **chosen)
@@ -187,7 +189,7 @@ def channels(store: CableStore, out: Output) -> None:
 
 
 @click.command()
-@click.option("--channel", shell_complete=complete_channel, help="Only members of this channel.")
+@click.option("--channel", shell_complete=complete_channel, help="List only members of this channel.")
 @with_store_to_read
 def users(store: CableStore, out: Output, channel: str | None) -> None:
     """List all authors, or the members of a channel.

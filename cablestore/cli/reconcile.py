@@ -26,14 +26,18 @@ _OMITTED_FIELDS: Final = ("talks", "unstored", "differing_ms", "is_by_design")
 @click.command(context_settings={"auto_envvar_prefix": "CABLESTORE_RECONCILE"})
 @click.argument("address", metavar="HOST:PORT", type=AddressType(to_connect=True))
 @click.option(
-    "--after", "after_ms", type=Moment(), default=0, help="Only posts dated since this time: 2024-01-31, or 90d."
+    "--after",
+    "after_ms",
+    type=Moment(),
+    default=0,
+    help="Reconcile only posts dated since this time, such as 2024-01-31 or 90d.",
 )
 @click.option("--cable", "over_cable", is_flag=True, help="HOST:PORT is a Cable port, not a reconciliation port.")
 @click.option(
     "--audit",
     "is_audit",
     is_flag=True,
-    help="Transfer no posts: search for differences that reconciliation cannot find.",
+    help="Search for differences that reconciliation cannot find, and do not transfer posts.",
 )
 @peer_options
 @common_options
@@ -49,9 +53,9 @@ def reconcile(
 ) -> int:
     """Reconcile once with another store.
 
-    The stores of this node and of the peer at HOST:PORT exchange the posts that the other one lacks. The cost depends
-    on the difference of the stores, not on their sizes. Exit status 1 if an audit finds a difference. The peers in an
-    invitation are ignored. Options can also be set in the environment, as CABLESTORE_RECONCILE_CABAL_KEY and so on.
+    This store and the store of the peer at HOST:PORT exchange the posts that either of them lacks. The cost depends on
+    the difference of the stores, not on their sizes. Exit status 1 if an audit finds a difference. The peers in an
+    invitation are ignored. Environment variables such as CABLESTORE_RECONCILE_CABAL_KEY also set options.
 
     Example: `cablestore reconcile peer.example:13334 --cabal-key @cabal-key`
     """
@@ -78,7 +82,7 @@ def reconcile(
 def _print(out: Output, report: ReconcileReport) -> None:
     compared = report.sent_comparing_size_bytes + report.received_comparing_size_bytes
     text = (
-        f"{counted(report.posts_received, 'new post')} received, {report.posts_sent:,} sent in {report.seconds:.1f} s: "
+        f"received {counted(report.posts_received, 'new post')}, sent {report.posts_sent:,} in {report.seconds:.1f} s: "
         f"{counted(report.rounds, 'round')}, {size(compared)} to compare, {size(report.received_posts_size_bytes)} of "
         f"posts received, {size(report.sent_posts_size_bytes)} sent"
     )
@@ -94,7 +98,9 @@ def _print(out: Output, report: ReconcileReport) -> None:
 def _print_audit(out: Output, report: ReconcileReport) -> int:
     for from_ms, until_ms in report.differing_ms:
         out.say(f"✗ from {out.when(from_ms)} to {out.when(until_ms)}", from_ms=from_ms, until_ms=until_ms)
-    found = f"{counted(report.here_only, 'post')} only in this store, {report.there_only:,} only in the other store"
+    found = (
+        f"found {counted(report.here_only, 'post')} only in this store, {report.there_only:,} only in the other store"
+    )
     if report.is_by_design:
         verdict = "posts in the ranges above were crafted so that reconciliation cannot find their difference"
     elif report.differing_ms:

@@ -65,7 +65,7 @@ source_options = all_of(
         "before_ms",
         type=Moment(),
         default=None,
-        help="Leave out posts dated before this time: 2024-01-31, or 5y.",
+        help="Leave out posts dated before this time, such as 2024-01-31 or 5y.",
     ),
 )
 """Options for further inputs and for posts to leave out."""
@@ -79,9 +79,9 @@ spark_options = all_of(
         "--cores", type=click.IntRange(1, 1024), help="Number of cores of this machine to use [default: all]."
     ),
     click.option(
-        "--master", type=spark_master, help="Spark master: spark://HOST:PORT, yarn, ... [default: this machine]."
+        "--master", type=spark_master, help="Spark master, such as spark://HOST:PORT or yarn [default: this machine]."
     ),
-    click.option("--remote", type=spark_remote, help="Spark Connect server, in place of a master: sc://HOST:PORT."),
+    click.option("--remote", type=spark_remote, help="Spark Connect server instead of a master: sc://HOST:PORT."),
     click.option(
         "--work",
         type=FolderValue(),
@@ -98,9 +98,9 @@ spark_options = all_of(
     "--verify",
     "verified",
     type=PathValue(),
-    help="Compare this store with a rebuilt one, without changes.",
+    help="Compare this store with a rebuilt store, and do not change it.",
 )
-@click.option("--views", help="Rebuild only these views: messages,author.")
+@click.option("--views", help="Rebuild only these views, such as messages,author.")
 @click.option(
     "--skip-corrupt", is_flag=True, help="Leave out and list damaged segments and archives instead of stopping."
 )
@@ -116,16 +116,16 @@ spark_options = all_of(
 def reindex(exports: tuple[ObjectFolder, ...], as_json: bool, **chosen: Any) -> int:
     """Rebuild all views on Spark from exports and archives.
 
-    The store receives the union of all posts in them that are not deleted: archives add posts and remove none.
-    Duplicates, deletions across exports and posts to leave out are resolved. The new database is read back and then
-    replaces the old one atomically; `cablestore generations --back-to` reverts that. To resume after an interruption,
-    run the same command again.
+    The new database contains all posts of the inputs that are not deleted or left out. A deletion in one export applies
+    to all inputs. Archives only add posts. The command reads the new database back, and then replaces the old database
+    atomically. `cablestore generations --back-to` reverts this. To resume after an interruption, run the same command
+    again.
 
     Example: `cablestore reindex EXPORT --out my-store`
     """
     out = Output(as_json=as_json)
     if (chosen["store"] is None) == (chosen["verified"] is None):
-        raise click.UsageError("exactly one of --out STORE and --verify STORE is required")
+        raise click.UsageError("use exactly one of --out STORE and --verify STORE")
     if chosen["verified"] is not None:
         if exports or chosen["communities"]:
             raise click.UsageError(
@@ -182,9 +182,9 @@ def _verify(out: Output, chosen: dict[str, Any]) -> int:
                 f"✗ {name}: {what}: {safe(key.decode(errors='backslashreplace'))}", view=name, what=what, key=key.hex()
             )
     out.say(
-        "the store equals a rebuilt one"
+        "the store equals a rebuilt store"
         if report.is_equal
-        else "the store differs from a rebuilt one. Run `cablestore rebuild` to repair it"
+        else "the store differs from a rebuilt store. Run `cablestore rebuild` to repair it"
     )
     return 0 if report.is_equal else 1
 
@@ -221,7 +221,7 @@ def _stored(path: Path | None, names: Sequence[str]) -> Sequence[str]:
 
 
 def spark_of(chosen: dict[str, Any]) -> SparkOptions:
-    """Return the Spark options of `spark_options`."""
+    """Return the options of Spark that the parameters of `spark_options` select. Raises UsageError."""
     from cablestore.reindex.stages import SparkOptions  # noqa: PLC0415 - as above
 
     pairs = [setting.partition("=") for setting in chosen["settings"]]
@@ -246,7 +246,7 @@ def _size_of(name: str, value: str) -> None:
 
 
 def print_reindexed(out: Output, report: ReindexReport, store: Path) -> None:
-    """Print the inputs, the parts that were left out and why, the size of each view, and the time of each stage."""
+    """Print the inputs that were left out, the size of each view, and the time of each stage."""
     derived = report.derived
     sizes = derived.sizes
     if out.as_json:
@@ -289,7 +289,7 @@ def print_counts(out: Output, derived: DerivedRows) -> None:
     "--back-to", metavar="GENERATION", help="Make this generation live again, and add the posts that arrived since."
 )
 @click.option(
-    "--remove", "removed", metavar="GENERATION", help="Remove this generation; `kept` removes all that are kept."
+    "--remove", "removed", metavar="GENERATION", help="Remove this generation; `kept` removes all kept generations."
 )
 @click.option(
     "--recover", "recovered", metavar="GENERATION", help="Make this generation live if the file STORE is lost."
@@ -297,7 +297,7 @@ def print_counts(out: Output, derived: DerivedRows) -> None:
 @click.option(
     "--dialect",
     type=click.Choice(list(DIALECTS)),
-    help="With --recover: dialect of a database that is too damaged to contain it.",
+    help="With --recover: dialect of the database, if it is too damaged to contain it.",
 )
 @reading_options
 def generations(
@@ -311,8 +311,8 @@ def generations(
 ) -> int:
     """List the databases of the store, or roll back to one.
 
-    The list contains the live database, those that reindexing kept, and those that the file STORE does not name. It
-    also contains missing ones that STORE names.
+    The list contains the live database, databases that reindexing kept, and databases that the file STORE does not
+    name. It also contains missing databases that STORE names.
 
     If the file STORE is lost, damaged, or names a missing database, --recover makes any of the databases live.
 
@@ -350,14 +350,14 @@ def _recover(path: Path, out: Output, generation: str, dialect: str | None) -> i
     if report.posts is None:
         found = "it is damaged. Run `cablestore rebuild` to recover the readable posts"
     else:
-        found = f"{counted(report.posts, 'post')} recovered"
+        found = f"recovered {counted(report.posts, 'post')}"
     if report.posts is not None and report.lost_posts is None:
         found += (
             f"; {unknown_loss(report.lost_posts_at_least)}. Deletions may be missing too. Run `cablestore sync` with a "
             "peer to fetch both"
         )
     elif report.lost_posts:
-        found += f"; {report.lost_posts:,} lost"
+        found += f"; lost {report.lost_posts:,}"
     out.say(
         f"{path} now uses {generation}: {found}",
         generation=generation,
@@ -376,7 +376,7 @@ def _recover(path: Path, out: Output, generation: str, dialect: str | None) -> i
     "--identity",
     "key_file",
     type=PathValue(),
-    help="Key file of the control node, as `cablestore identity --export` writes it [default: the store's].",
+    help="Key file of the control node, as `cablestore identity --export` writes it [default: the store's key].",
 )
 @making_options
 @click.option(
@@ -401,9 +401,9 @@ def make(
 ) -> None:
     """Create archives of all past weeks below FOLDER, from exports, on Spark.
 
-    The archives equal byte for byte those of `archive create` from a store with the same posts, and either command can
-    resume the work of the other. Exports are trusted: run `cablestore verify-export --signatures` first on exports of
-    others.
+    The archives are byte for byte equal to the archives that `archive create` writes for the same posts. Either command
+    can resume the work of the other. Signatures are not verified: first run `cablestore verify-export --signatures` on
+    exports of others.
 
     Example: `cablestore archive make archives EXPORT --identity key-file`
     """
@@ -432,11 +432,11 @@ def make(
 
 
 def _require_without_hidden(exports: tuple[ObjectFolder, ...]) -> None:
-    """Reject exports that may contain hidden messages. Exported posts do not record what is hidden."""
+    """Reject exports that may contain hidden messages. An export does not record which messages are hidden."""
     for manifest in manifests_of(exports, None):
         if manifest.filters is None or not manifest.filters.without_hidden:
             raise ExportError(
-                f"{manifest.source} contains messages that its store's owner hid. Export again with "
+                f"{manifest.source} may contain messages that its store's owner hid. Export again with "
                 "`cablestore export --leave-out-hidden`"
             )
 

@@ -40,14 +40,16 @@ _COLUMNS: Final = (
 def sds() -> None:
     """Inspect causal logs, which order messages by cause.
 
-    All members of a channel have the same order.
+    The order is the same for all members of a channel.
     """
 
 
 @click.command()
 @reading_options
 def status(path: Path, out: Output, read_only: bool) -> None:
-    """Show for each channel how many messages are in the log, waiting, missing, unacknowledged, lost, or unread.
+    """Show for each channel how many messages are in the log, waiting, missing, unacknowledged, or lost.
+
+    `effects` is the number of effects that the application has not confirmed.
 
     Example: `cablestore sds status -s my-store`
     """
@@ -63,7 +65,7 @@ def status(path: Path, out: Output, read_only: bool) -> None:
 
 
 def _found(path: Path, *, read_only: bool) -> list[ChannelStatus]:
-    """Return the status of each channel. If another process has the logs open, it is requested there."""
+    """Return the status of each channel. If another process has the logs open, request the status from it."""
     from cablestore.sds.log import CausalLog  # noqa: PLC0415 - see above
     from cablestore.sds.posts import channel_status  # noqa: PLC0415 - see above
 

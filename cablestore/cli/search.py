@@ -25,10 +25,14 @@ _NAME_CHARACTERS: Final = 20
 
 @click.command()
 @click.argument("words", nargs=-1)
-@click.option("--channel", shell_complete=complete_channel, help="Only messages of this channel.")
-@click.option("--author", metavar="USER", help="Only messages of this user: a name, or the first digits of the key.")
-@click.option("--after", "after_ms", type=Moment(), help="Only messages since this time: 2024-01-31, today, 12h.")
-@click.option("--before", "before_ms", type=Moment(), help="Only messages before this time.")
+@click.option("--channel", shell_complete=complete_channel, help="Search only messages of this channel.")
+@click.option(
+    "--author", metavar="USER", help="Search only messages of this user: a name, or the first digits of the key."
+)
+@click.option(
+    "--after", "after_ms", type=Moment(), help="Search only messages since this time, such as 2024-01-31, today or 12h."
+)
+@click.option("--before", "before_ms", type=Moment(), help="Search only messages before this time.")
 @click.option(
     "-n", "--number", type=click.IntRange(1, 1000), default=20, show_default=True, help="Maximum number of messages."
 )
@@ -45,7 +49,7 @@ _NAME_CHARACTERS: Final = 20
 def search(path: Path, out: Output, only_index: bool, read_only: bool, **chosen: Any) -> None:
     """Search the messages for WORDS.
 
-    A message must contain all of them. "Two words" in quotes must be adjacent, and rust* matches the beginning of a
+    A message must contain all WORDS. "Two words" in quotes must be adjacent, and rust* matches the beginning of a
     word. Case and accents do not matter. In Korean and in scripts without spaces, such as Chinese and Thai, each letter
     is a word. So is each emoji.
 
@@ -70,7 +74,7 @@ def search(path: Path, out: Output, only_index: bool, read_only: bool, **chosen:
 
 
 def _print_index(out: Output, pending: int) -> None:
-    text = f"about {counted(pending, 'post')} not indexed yet" if pending else "the search index is up to date"
+    text = f"not indexed yet: about {counted(pending, 'post')}" if pending else "the search index is up to date"
     out.say(text, pending=pending)
 
 
@@ -90,7 +94,7 @@ def _show(
     following = None if cursor is None else SearchCursor(cursor)
     user = None if author is None else full_users(store, [author])[0]
     shown = 0
-    while True:  # a page has fewer messages than requested if many are hidden
+    while True:  # a page contains fewer messages than requested if many are hidden
         page = store.search(
             " ".join(words),
             channel=channel if channel is None else stored_channel(store, channel),
@@ -114,7 +118,7 @@ def _show(
     if following is not None:
         out.note(f"for more results, add --cursor {following}")
     if page.pending:
-        out.note(f"about {counted(page.pending, 'post')} not indexed yet. Search again, or run `search --index`")
+        out.note(f"not indexed yet: about {counted(page.pending, 'post')}. Search again, or run `search --index`")
 
 
 def _line(hit: SearchHit, out: Output) -> Text:

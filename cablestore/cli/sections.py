@@ -12,7 +12,7 @@ OTHER_OPTIONS: Final = "Options"
 
 
 ARGUMENTS: Final = "cablestore.arguments"
-"""Key in a context's `meta` of the arguments of a `SectionedCommand`, which can be parsed again."""
+"""Key in a context's `meta` for the arguments of a `SectionedCommand`. A reload parses them again."""
 
 
 class SectionedCommand(click.Command):

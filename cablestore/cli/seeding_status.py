@@ -19,7 +19,7 @@ from cablestore.forks import ProcessBound, bind
 from cablestore.remote.unix_socket import Listener, connect, is_same_user
 
 FIELDS: Final = ("seeding", "listening", "peers", "given_bytes")
-"""Link, address, number of connected peers, uploaded bytes."""
+"""Fields of a report: link, address, number of connected peers, uploaded bytes."""
 _LOG: Final = logging.getLogger("cablestore.archive")
 _ACCEPT_AGAIN_S: Final = 0.1
 _MAX_REPORT_SIZE_BYTES: Final = 65_536
@@ -67,7 +67,7 @@ class SeedingReporter(Closable, ProcessBound):
         try:
             line = json.dumps(self._report()).encode("ascii") + b"\n"
         except Exception:  # noqa: BLE001 - later clients are still answered
-            _LOG.exception("seeding state not reported")
+            _LOG.exception("cannot report the state of seeding")
             return
         connection.setblocking(False)  # the line fits into the socket's buffer
         with suppress(OSError):
@@ -76,7 +76,7 @@ class SeedingReporter(Closable, ProcessBound):
 
 
 def seeding_now(community_folder: Path) -> dict[str, Any]:
-    """Return the FIELDS of the process that seeds the archives in a folder; all are None if none seeds them."""
+    """Return the FIELDS of the process that seeds the archives in a folder. All are None without such a process."""
     nothing = dict.fromkeys(FIELDS)
     connection = connect(community_folder)
     if connection is None:
@@ -86,6 +86,6 @@ def seeding_now(community_folder: Path) -> dict[str, Any]:
         try:
             with connection.makefile("rb") as file:
                 found = json.loads(file.readline(_MAX_REPORT_SIZE_BYTES))
-        except (OSError, ValueError, RecursionError):  # the process ended, hangs, or has another version
+        except (OSError, ValueError, RecursionError):  # the process ended, hangs, or runs another version
             return nothing
     return nothing | found if isinstance(found, dict) else nothing

@@ -96,7 +96,7 @@ _SECTIONS: Final = {
 def run(
     store: CableStore, path: Path, out: Output, pages: ServePages, signals: StopSignals, reloader: SettingsReloader
 ) -> None:
-    """Serve an open store until a signal."""
+    """Serve an open store until a signal stops the process."""
     plan = reloader.plan
     # A new identity is created here, so that a problem with its file is reported early.
     public_key = store.identity.public_key.hex()
@@ -246,9 +246,9 @@ def _safe_on_terminals(_: Any, __: str, fields: structlog.typing.EventDict) -> s
 @click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
-    help="Minimum level to log [default: info, with -q warning].",
+    help="Minimum level to log [default: info, or warning with -q].",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing on standard output, and log only problems.")
+@click.option("-q", "--quiet", is_flag=True, help="Do not print to standard output, and log only warnings and errors.")
 @common_options
 @click.pass_context
 def serve(
@@ -263,9 +263,9 @@ def serve(
 ) -> int:
     """Run a peer until SIGTERM or Ctrl-C. It answers other peers and follows channels.
 
-    Every option can also be set in the environment, as CABLESTORE_SERVE_LISTEN and so on, with spaces between several
-    values, or in a file. Options override the environment, and the environment overrides the file. SIGHUP reads the
-    file and the policy again: peers, limits, intervals and the log level change at once.
+    Environment variables such as CABLESTORE_SERVE_LISTEN also set options, with spaces between several values. So does
+    the file of --config. Options override the environment, and the environment overrides the file. On SIGHUP, `serve`
+    reads the file and the policy again. Peers, limits, intervals and the log level change at once.
 
     Example: `cablestore serve --listen 0.0.0.0:13333 --cabal-key @cabal-key`
     """
@@ -296,7 +296,7 @@ def serve(
 
 
 def _log_new(store: CableStore, path: Path) -> None:
-    """Log that a store is new. If its disk is not mounted, this is another store with another key."""
+    """Log that a store is new. The reason may be that the disk of an existing store is not mounted."""
     _LOG.warning(
         "created a new store with a new key, because none was found",
         extra={"store": str(path), "public_key": store.identity.public_key.hex()},
@@ -304,9 +304,9 @@ def _log_new(store: CableStore, path: Path) -> None:
 
 
 def join_with_seed(store: CableStore, text: str) -> bool:
-    """Join a store with a moderation seed, unless it had this seed before: a revoked seed stays revoked.
+    """Join a store with a moderation seed, unless the store already has this seed or revoked it.
 
-    Returns True if it joined.
+    Returns True if the store joined.
     """
     known = store.moderation.seed
     if known is not None and known.roles == Seed.read_hex(text, 0).roles:
@@ -339,10 +339,10 @@ def _seeded(store: CableStore) -> tuple[tuple[bytes, UserRole], ...]:
 def sync(path: Path, out: Output, address: Address | None, create: bool, **chosen: Any) -> None:
     """Fetch missing posts from a peer once.
 
-    A peer that runs cablestore also receives the posts that it lacks. Other peers may request them meanwhile.
+    A peer that runs cablestore also receives the posts that it lacks. Other peers may request them during the sync.
 
-    Without HOST:PORT, the peer is the first one of the invitation that can be reached. Options can also be set in the
-    environment, as CABLESTORE_SYNC_CABAL_KEY and so on.
+    Without HOST:PORT, the command uses the first reachable peer of the invitation. Environment variables such as
+    CABLESTORE_SYNC_CABAL_KEY also set options.
 
     Example: `cablestore sync peer.example:13333 --cabal-key @cabal-key`
     """
@@ -350,7 +350,9 @@ def sync(path: Path, out: Output, address: Address | None, create: bool, **chose
     addresses = (address,) if address is not None else () if invitation is None else invitation.peers
     if not addresses:
         raise click.UsageError(
-            "Missing argument 'HOST:PORT'." if invitation is None else "the invitation has no peer. Add HOST:PORT"
+            "Missing argument 'HOST:PORT'."
+            if invitation is None
+            else "the invitation does not contain peers. Add HOST:PORT"
         )
     settings = settings_of(chosen)
     with open_to_sync(path, out, create=create) as store:
@@ -361,8 +363,8 @@ def sync(path: Path, out: Output, address: Address | None, create: bool, **chose
     _print_sync(out, report)
     if report.unstored:
         raise StorageError(
-            f"{counted(report.unstored, 'received post')} not stored: writing to the disk failed. Free disk space, "
-            "then sync again"
+            f"cannot store {counted(report.unstored, 'received post')}: writing to the disk failed. Free disk "
+            "space, then sync again"
         )
 
 
@@ -373,7 +375,7 @@ async def _sync_once(
     progress: Callable[[int], None],
     out: Output,
 ) -> SyncReport:
-    """Sync with the peers in order until one sync succeeds. Raises the error of the last one."""
+    """Sync with the peers in order until one sync succeeds. Raises the error of the last sync."""
     *others, last = addresses
     async with Node(store, settings) as node:
         for address in others:
@@ -386,8 +388,8 @@ async def _sync_once(
 
 def _print_sync(out: Output, report: SyncReport) -> None:
     text = (
-        f"{counted(report.posts, 'new post')} in {counted(report.channels, 'channel')}, {report.seconds:.1f} s, "
-        f"{size(report.received_size_bytes)} received, {size(report.sent_size_bytes)} sent"
+        f"fetched {counted(report.posts, 'new post')} in {counted(report.channels, 'channel')}, "
+        f"{report.seconds:.1f} s, {size(report.received_size_bytes)} received, {size(report.sent_size_bytes)} sent"
     )
     if report.refused:
         text += f"; {report.refused:,} rejected"

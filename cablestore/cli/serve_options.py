@@ -19,7 +19,7 @@ from cablestore.store.keep_ages import KeepAges
 
 
 class AddressType(ParamType[Address]):
-    """HOST:PORT. For listening, port 0 means any free port."""
+    """Address HOST:PORT. For listening, port 0 means any free port."""
 
     name = "address"
 
@@ -47,15 +47,15 @@ joining_options = all_of(
         "--invitation",
         type=PathValue(allow_dash=True),
         metavar="FILE",
-        help="File with an invitation, or - for standard input: the cabal key, peers and the moderation seed in it are "
-        "used. `cablestore invite` prints one.",
+        help="File with an invitation that `cablestore invite` printed, or - for standard input. It sets the cabal "
+        "key, the peers and the moderation seed.",
     ),
     click.option(
         "--cabal-key",
         type=cabal_key,
         metavar="@FILE|HEX",
-        help="Shared key of all members, 64 hex digits: encrypts connections and keeps others out. Use a file, an "
-        "invitation or the environment: every user of the machine can see the command line.",
+        help="Shared key of all members, 64 hex digits. It encrypts connections; peers without it cannot connect. Use "
+        "a file, an invitation or the environment: every user of the machine can see the command line.",
     ),
     click.option(
         "--channels", type=channel_name, multiple=True, help="Follow only this channel; repeatable [default: all]."
@@ -63,7 +63,7 @@ joining_options = all_of(
     click.option("--prologue", type=prologue, help="Prologue of the handshake [default: CABLE/1.0]."),
     click.option(
         "--separate-static-key/--no-separate-static-key",
-        help="Use a separate static key in the handshake instead of the identity's, as cable-handshake.ts does.",
+        help="Use a separate static key in the handshake, not the identity key, as cable-handshake.ts does.",
     ),
 )
 """Options of all commands that connect to peers, which define how they join the cabal."""
@@ -81,7 +81,7 @@ sync_options = all_of(
         "window",
         type=duration,
         metavar="DURATION",
-        help="Maximum age of posts to request: 20w [default: no limit].",
+        help="Maximum age of posts to request, such as 20w [default: no limit].",
     ),
 )
 
@@ -138,7 +138,7 @@ CHANGEABLE: Final = frozenset(
 
 
 def invited(chosen: dict[str, Any], known: Invitation | None = None) -> Invitation | None:
-    """Return the invitation that options select, and set its cabal key among them. Raises ArgumentError.
+    """Return the invitation that options select, and set its key as the option --cabal-key. Raises ArgumentError.
 
     `known` is an invitation that was read from standard input, which cannot be read again.
     """
@@ -147,13 +147,13 @@ def invited(chosen: dict[str, Any], known: Invitation | None = None) -> Invitati
         return None
     invitation = known if known is not None and path == Path("-") else Invitation.read(path)
     if chosen["cabal_key"] not in (None, invitation.cabal_key):
-        raise click.UsageError("the cabal key differs from that of the invitation. Use only one of them")
+        raise click.UsageError("the cabal key differs from the key in the invitation. Use only one of them")
     chosen["cabal_key"] = invitation.cabal_key
     return invitation
 
 
 def settings_of(chosen: dict[str, Any]) -> NodeSettings:
-    """Return the settings that options select."""
+    """Return the settings of a node that options select."""
     more: dict[str, Any] = {}
     for name, setting in _SETTINGS.items():
         param = name.replace("-", "_")

@@ -69,11 +69,11 @@ def plan_of(params: Mapping[str, Any], known: Invitation | None = None) -> Serve
 
 
 def _seed_of(invitation: Invitation, text: str | None) -> str | None:
-    """Return the seed of an invitation, or the given one if the invitation has none."""
+    """Return the seed of an invitation, else the seed `text`. Raises SettingsError if both exist and differ."""
     if not invitation.seed:
         return text
     if text is not None and Seed.read_hex(text, 0).write() != invitation.seed:
-        raise SettingsError("the moderation seed differs from that of the invitation. Use only one of them")
+        raise SettingsError("the moderation seed differs from the seed in the invitation. Use only one of them")
     return invitation.seed.hex()
 
 
@@ -95,17 +95,17 @@ class SettingsReloader:
         self.plan = plan
 
     def reload(self, node: Node, watched: RunningNode, maintenance: Maintenance) -> None:
-        """Read the policy and the settings again, and apply what can change. The log names the rest, or the error."""
+        """Read the policy and the settings again, and apply what can change. Log the rest, or an error."""
         _reload_policy(node)
         try:
             params = self._read()
             plan = plan_of(params, self.plan.invitation)
         except (click.ClickException, CableStoreError) as error:
             reason = error.format_message() if isinstance(error, click.ClickException) else str(error)
-            _LOG.warning("settings not reloaded, the old ones stay active", extra={"reason": reason})
+            _LOG.warning("cannot reload the settings: the old settings remain active", extra={"reason": reason})
             return
         different = {name for name, value in params.items() if value != self._params.get(name)}
-        if plan.connect != self.plan.connect:  # an invitation may have other peers
+        if plan.connect != self.plan.connect:  # the file of an invitation may contain other peers
             different.add("connect")
         changed = different & CHANGEABLE
         self._params |= {name: params[name] for name in changed}
@@ -138,7 +138,7 @@ def _reload_policy(node: Node) -> None:
     try:
         is_changed = node.reload_policy()
     except CableStoreError as error:
-        _LOG.warning("policy not reloaded, the old one stays active", extra={"reason": str(error)})
+        _LOG.warning("cannot reload the policy: the old policy remains active", extra={"reason": str(error)})
         return
     if is_changed:
         fields = {"path": str(node.parts.context.policies.path)}

@@ -1,7 +1,7 @@
 """Start of `serve`: its status pages, and its store, whose outdated views are rebuilt first.
 
-A store with outdated views cannot answer peers. Meanwhile the status pages, the log and the service manager show the
-progress of the rebuild.
+A store with outdated views cannot answer peers. The status pages, the log and the service manager show the progress of
+the rebuild.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _LONGEST_STEP_S: Final = 3600.0
 
 
 class ServePages(Closable):
-    """The status pages of `serve`: none without --metrics, and none before `open`."""
+    """Status pages of `serve`. They exist only with --metrics, and after `open`."""
 
     def __init__(self, wanted: Address | None, out: Output) -> None:
         self._wanted = wanted
@@ -49,7 +49,7 @@ class ServePages(Closable):
         self._stack = ExitStack()
 
     def open(self) -> StatusPages | None:
-        """Open the pages, unless they are open, and print their address. Raises NodeError. Not on a loop."""
+        """Open the pages once, and print their address. Raises NodeError. Do not call this in an event loop."""
         if self._wanted is not None and self._pages is None:
             wanted = self._wanted
             self._pages = self._stack.enter_context(StatusPages(run_on_loop(lambda: _by_address(wanted))))
@@ -71,7 +71,7 @@ async def _by_address(wanted: Address) -> Address:
 
 
 def open_served(path: Path, pages: ServePages, *, create: bool, manager: ServiceManager | None = None) -> CableStore:
-    """Open the store of `serve`. If views are outdated, rebuild them first; a signal leaves the store unchanged.
+    """Open the store of `serve`. Rebuild outdated views first. A signal then leaves the store unchanged.
 
     Raises OpenError if posts would be lost, so that a service manager does not try again.
     """
@@ -87,16 +87,16 @@ def open_served(path: Path, pages: ServePages, *, create: bool, manager: Service
             options = StoreOptions(catalog=installed_catalog())
             store = CableStore.open(path, create=False, upgrade=True, progress=progress.add, options=options)
         except CorruptStoreError as error:
-            raise OpenError(f"outdated views cannot be rebuilt: {error}") from None
+            raise OpenError(f"cannot rebuild outdated views: {error}") from None
         _LOG.warning("rebuilt outdated views", extra={"seconds": progress.seconds})
         return store
 
 
 def _open_when_free(path: Path, *, create: bool) -> CableStore:
-    """Open a store. If a command has it open, wait until the command ends.
+    """Open a store. If a command has it open, wait up to BUSY_STORE_WAIT_S until the command closes it.
 
-    A command that starts after a crash of `serve` and before its restart opens the store itself. The store does not
-    become free if the other process serves it, so StoreLockedError is raised at once.
+    A command that starts after a crash of `serve` and before its restart opens the store itself. A process that serves
+    the store does not close it soon, so StoreLockedError is raised at once.
     """
     until_s = time.monotonic() + limits.BUSY_STORE_WAIT_S
     is_logged = False
@@ -124,7 +124,7 @@ def _stored_posts(path: Path) -> int:
 
 
 class _RebuildProgress(Closable):
-    """Progress of the rebuild of a store. Other programs that need the store get it as their answer."""
+    """Progress of the rebuild of a store. Programs that connect to the store receive it as an error."""
 
     def __init__(self, path: Path, manager: ServiceManager) -> None:
         self._path = path
@@ -136,13 +136,13 @@ class _RebuildProgress(Closable):
         self._manager.progress(self._text, _LONGEST_STEP_S)
 
     def close(self) -> None:
-        """End the answers to other programs."""
+        """Stop answering programs that connect to the store."""
         if self._refusal is not None:
             self._refusal.close()
 
     @property
     def seconds(self) -> float:
-        """The duration up to now."""
+        """Seconds since the rebuild began."""
         return round(time.monotonic() - self._began_s, 1)
 
     def add(self, posts: int) -> None:

@@ -1,4 +1,4 @@
-"""Signals: how commands wait for SIGTERM, SIGHUP and Ctrl-C, or end with them."""
+"""Signals: commands wait for SIGTERM, SIGHUP and Ctrl-C, or exit on them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _stop_signals() -> list[signal.Signals]:
 
 
 def _act_by_default(number: signal.Signals) -> None:
-    """Restore the default action of a signal, so that the next one ends the process.
+    """Restore the default action of a signal, so that the next signal ends the process.
 
     SIGHUP is ignored, because a closed terminal sends it twice.
     """
@@ -34,7 +34,7 @@ def _act_by_default(number: signal.Signals) -> None:
 
 
 def has_terminal() -> bool:
-    """Return True while the process has a controlling terminal, which it loses when the terminal is closed."""
+    """Return True if the process has a controlling terminal. A closed terminal does not count."""
     try:
         os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
     except OSError:
@@ -52,15 +52,15 @@ def fast_loop() -> asyncio.AbstractEventLoop:
 
 
 _NOWHERE: Final = logging.NullHandler()
-"""Handler for the log of nodes in commands without a log. Errors of the commands report what is important."""
+"""Handler that discards the log of nodes in commands without a log. Their error messages report failures."""
 
 
 def run_on_loop(
     work: Callable[[], Coroutine[Any, Any, T]], make_loop: Callable[[], asyncio.AbstractEventLoop] | None = None
 ) -> T:
-    """Create a loop, by default of asyncio, then create and run the work.
+    """Create an event loop, by default of asyncio, then call `work` and run its coroutine.
 
-    Python warns about a coroutine that never started. Ctrl-C leaves none, even while the loop is created.
+    Python warns about a coroutine that was never started, so the coroutine is always closed.
     """
     logging.getLogger("cablestore.node").addHandler(_NOWHERE)
     made: Coroutine[Any, Any, T] | None = None
@@ -101,7 +101,7 @@ class StopSignals:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
         for each, before in self._handlers_before.items():
             signal.signal(each, before)
-        # Python 3.11 raises RuntimeError from it if it arrived while a class was created, such as an enum of an import.
+        # Python 3.11 raises RuntimeError from _StoppedError if a signal arrives while an import creates a class.
         return kind is _StoppedError or (error is not None and isinstance(error.__cause__, _StoppedError))
 
     def wait(self, look: Callable[[], None]) -> None:
@@ -111,7 +111,7 @@ class StopSignals:
             time.sleep(_POLL_EVERY_S)
 
     def catch_on_loop(self) -> asyncio.Future[signal.Signals]:
-        """Catch the signals in the running event loop from now on. Returns a future of the one that stops the process."""
+        """Catch the signals in the running event loop from now on. Returns a future of the stopping signal."""
         loop = asyncio.get_running_loop()
         received: asyncio.Future[signal.Signals] = loop.create_future()
         for each in self._handlers_before:
@@ -119,7 +119,7 @@ class StopSignals:
         return received
 
     def reload_with(self, reload: Callable[[], None]) -> None:
-        """Call a function on each SIGHUP from now on, and at once if one has arrived. On the loop."""
+        """Call a function on each SIGHUP from now on, and at once if a SIGHUP has arrived. Call this in the loop."""
         self._reload = reload
         if self._is_reload_due:
             reload()
@@ -159,7 +159,7 @@ class StopSignals:
 
 
 async def is_started(starting: asyncio.Task[None], received: asyncio.Future[signal.Signals]) -> bool:
-    """Wait until a task ends, and raise its error. A signal cancels it: the result is then False."""
+    """Wait until a task ends, and raise its error. If a signal arrives first, cancel the task and return False."""
     first: set[asyncio.Future[Any]] = {received, starting}
     await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
     if starting.done():

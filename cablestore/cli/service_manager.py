@@ -15,7 +15,7 @@ _PINGS_PER_LIMIT = 3
 
 
 class ServiceManager:
-    """Service manager that listens at an address, "" without one.
+    """Service manager, with the address of its socket, or "" if no service manager started the process.
 
     `watchdog_s` is the time within which it expects a sign of life, 0.0 without a limit.
     """
@@ -42,13 +42,13 @@ class ServiceManager:
         self._notify("STOPPING=1")
 
     def progress(self, text: str, limit_s: float) -> None:
-        """Show a text in `systemctl status`. A service that starts has `limit_s` more time from now on."""
+        """Show a text in `systemctl status`. A starting service may take `limit_s` more seconds from now on."""
         self._notify(f"STATUS={text}\nEXTEND_TIMEOUT_USEC={limit_s * 1e6:.0f}")
 
     async def send_signs_of_life(self) -> None:
         """Send signs of life from the running event loop, if the unit has WatchdogSec=.
 
-        A loop that hangs sends none. The service manager then ends the process and starts it again.
+        A loop that hangs does not send them. The service manager then ends the process and starts it again.
         """
         while self._watchdog_s:
             self._notify("WATCHDOG=1")

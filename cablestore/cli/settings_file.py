@@ -1,4 +1,4 @@
-"""Settings of `serve` from a file and from the environment. An invalid one is reported in one line."""
+"""Settings of `serve` from a file and from the environment. An invalid setting is reported in one line."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from cablestore.errors import CableStoreError
 PREFIX: Final = "CABLESTORE_SERVE"
 """Prefix of the environment variables that `serve` reads."""
 _SECRET: Final = (cabal_key, moderation_seed)
-"""Types of values that no message shows."""
+"""Types of secret values, which messages do not show."""
 _SHOWN: Final = 60
 """Maximum number of characters of an invalid value in a message."""
 
 
 class SettingsError(click.ClickException):
-    """Invalid settings, in one line without the usage of the command."""
+    """Invalid settings. The message is one line, without the usage of the command."""
 
     exit_code = 2
 
@@ -36,7 +36,7 @@ class SettingsError(click.ClickException):
         super().__init__(safe(message))
 
     def show(self, file: IO[Any] | None = None) -> None:
-        """Print the line."""
+        """Print the message as one line."""
         click.echo(f"cablestore: {self.format_message()}", file=file, err=file is None)
 
 
@@ -73,7 +73,7 @@ def _config(ctx: click.Context, path: Path) -> dict[str, Any]:
     values = tables.pop("serve", {})
     if tables or not isinstance(values, dict):
         found = ", ".join(sorted(tables)) or f"serve = {_shown(values)}"
-        raise SettingsError(f"invalid settings in {path}: expected only a table [serve], found {found}")
+        raise SettingsError(f"invalid settings in {path}: expected only a table [serve], got {found}")
     known = config_keys(ctx.command)
     unknown = sorted(values.keys() - known)
     if unknown:
@@ -94,7 +94,7 @@ def config_keys(command: click.Command) -> dict[str, click.Option]:
 
 
 def _config_value(ctx: click.Context, path: Path, key: str, option: click.Option, value: Any) -> Any:
-    """Return the value after checking its type and that the option accepts it."""
+    """Return a value. Raises SettingsError if its type is wrong, or if the option rejects it."""
     expected, is_right = _expected(option, value)
     found = "a secret value" if option.type in _SECRET else _shown(value)
     if not is_right:
@@ -113,7 +113,7 @@ def _config_value(ctx: click.Context, path: Path, key: str, option: click.Option
 
 
 def _expected(option: click.Option, value: Any) -> tuple[str, bool]:
-    """Return the values that an option allows, and whether a value has their type."""
+    """Return the values that an option allows, in words, and True if a value has their type."""
     if option.multiple:
         what = "an array of strings"
         return what, isinstance(value, list) and all(isinstance(each, str) for each in value)
@@ -144,5 +144,5 @@ def variables(command: click.Command) -> frozenset[str]:
 
 
 def unknown_variables(command: click.Command) -> list[str]:
-    """Return unknown environment variables with our prefix, such as a misspelt key, which would have no effect."""
+    """Return unknown environment variables with the prefix of `serve`, such as misspelt names."""
     return sorted(name for name in os.environ.keys() - variables(command) if name.startswith(f"{PREFIX}_"))

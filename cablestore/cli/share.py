@@ -29,8 +29,8 @@ def _is_own(name: str) -> bool:
 def share(folder: Path, as_json: bool, is_private: bool) -> None:
     """Allow group access to a store, export, backup or archive.
 
-    The folder receives mode 0750 and files mode 0640, including files that are written later. Keys and the
-    sockets stay private. Use `chgrp -R GROUP DIR` to set the group.
+    The folder receives mode 0750 and files mode 0640, including files that are written later. Keys and sockets
+    remain private. Use `chgrp -R GROUP DIR` to set the group.
 
     Example: `cablestore share /media/disk/backup`
     """
@@ -41,7 +41,7 @@ def share(folder: Path, as_json: bool, is_private: bool) -> None:
             )
         set_access(folder, _is_own, shared=not is_private)
     readers = "only its owner" if is_private else f"its owner and the group {folder.group()}"
-    Output(as_json=as_json).say(f"readable by {readers}: {folder}", folder=str(folder), shared=not is_private)
+    Output(as_json=as_json).say(f"{folder} is readable by {readers}", folder=str(folder), shared=not is_private)
 
 
 COMMANDS: Final = (share,)

@@ -22,13 +22,13 @@ _DAY_S: Final = 86_400
 
 
 @click.command()
-@click.option("--live", is_flag=True, help="Show the status until Ctrl-C, with all changes.")
+@click.option("--live", is_flag=True, help="Show the status and update it until Ctrl-C.")
 @with_store
 def status(store: CableStore, out: Output, live: bool) -> None:
     """Show the state of the store and of a running `serve`.
 
-    The state of `serve` has its health, peers, rates, queues and lag; that of the store its size, the free space on its
-    disk, the last backup, and the time and result of the last `check`.
+    For `serve`, the table shows health, peers, rates, queues and lag. For the store, it shows the size, the free disk
+    space, the last backup, and the result of the last `check`.
 
     Example: `cablestore status`
     """
@@ -93,7 +93,7 @@ def _lines(fields: dict[str, Any], found: NodeStatus | None) -> list[tuple[str, 
             ("lag of the event loop", f"{found.loop_lag_s:.3f} s"),
         ]
     backup_ms = fields["backup_at_ms"]
-    made = "none known" if backup_ms is None else f"{duration_since(backup_ms)} ago, in {safe(fields['backup_folder'])}"
+    made = "unknown" if backup_ms is None else f"{duration_since(backup_ms)} ago, in {safe(fields['backup_folder'])}"
     return [
         *lines,
         ("store", safe(str(fields["store"]))),
@@ -107,7 +107,7 @@ def _lines(fields: dict[str, Any], found: NodeStatus | None) -> list[tuple[str, 
 
 def _check(fields: dict[str, Any]) -> str:
     if fields["check_at_ms"] is None:
-        return "none known"
+        return "unknown"
     problems = counted(fields["check_problems"], "problem") if fields["check_problems"] else "no problems"
     signatures = "verified" if fields["check_signatures"] else "not verified"
     return f"{duration_since(fields['check_at_ms'])} ago: {problems}, signatures {signatures}"
@@ -118,7 +118,7 @@ def _quota(found: NodeStatus) -> str:
     if found.max_store_size_bytes:
         given.append(f"at most {size(found.max_store_size_bytes)}")
     if found.min_free_space_bytes:
-        given.append(f"{size(found.min_free_space_bytes)} stay free")
+        given.append(f"at least {size(found.min_free_space_bytes)} free")
     room = found.quota_room_bytes
     if not given or room is None:
         return "none"
@@ -131,7 +131,7 @@ def _size(size_bytes: int | None) -> str:
 
 
 def duration_since(since_ms: int) -> str:
-    """Return the time since a moment in the two largest units: 3d 4h."""
+    """Return the time since a moment in the two largest units, such as 3d 4h."""
     passed_s = max(0, int(time.time() - since_ms / 1000))
     days, rest_s = divmod(passed_s, _DAY_S)
     hours, minutes, seconds = rest_s // 3600, rest_s % 3600 // 60, rest_s % 60

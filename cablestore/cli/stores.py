@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _NICENESS: Final = 10
-"""How much lower the priority of long work beside `serve` is, as in nice(1)."""
+"""Niceness of long work while another process serves the store, as in nice(1)."""
 _LOG: Final = logging.getLogger("cablestore.node")
 
 
@@ -39,7 +39,7 @@ def open_store(path: Path, *, create: bool = True, dialect: Dialect | None = Non
 
 @contextmanager
 def open_to_sync(path: Path, out: Output, *, create: bool) -> Iterator[CableStore]:
-    """Open a store, or create it. A new folder whose store is still empty after an error in the body is removed again.
+    """Open a store, or create it. If the body fails, remove a new folder whose store is still empty.
 
     Otherwise a wrong address or cabal key would leave an empty store with a key that nobody uses.
     """
@@ -108,10 +108,10 @@ def or_connect(open_here: Callable[[], CableStore], path: Path) -> CableStore:
 
 
 def on_closed_store(path: Path, work: Callable[[Path], T]) -> T:
-    """Call a function that works for long on a store that no process has open, and return its result.
+    """Call a long-running function with the path of a closed store, and return its result.
 
-    If another process has the store open and serves it, the function works on a checkpoint of its present state, at low
-    priority. So that process continues to answer.
+    If another process has the store open and serves it, the function works on a checkpoint of its present state.
+    The function then has low priority, and the other process continues to answer.
     """
     try:
         return work(path)
@@ -151,7 +151,7 @@ def offered(store: CableStore, owner: str, node: WatchedNode) -> Iterator[None]:
 
 
 def node_of(store: CableStore) -> WatchedNode | None:
-    """Return the node that connects a store to peers, None if the process that has it open runs none."""
+    """Return the node that connects a store to peers, None if its process does not run a node."""
     if type(store) is CableStore:  # type checkers also see a RemoteStore as a CableStore
         return None
     from cablestore.remote.store import RemoteStore  # noqa: PLC0415 - most commands do not need it
@@ -162,11 +162,11 @@ def node_of(store: CableStore) -> WatchedNode | None:
 
 
 def required_node(store: CableStore) -> WatchedNode:
-    """Return the node that connects a store to peers. Raises NodeError if no process runs one."""
+    """Return the node that connects a store to peers. Raises NodeError if no process runs a node."""
     node = node_of(store)
     if node is None:
         raise NodeError(
-            "no running `serve` has this store open. Start one, for example: cablestore serve --connect HOST:PORT"
+            "no running `serve` has this store open. Start `serve`, for example: cablestore serve --connect HOST:PORT"
         )
     return node
 
@@ -185,7 +185,7 @@ def identity_of(store: CableStore) -> Identity:
 
 @cache
 def _print_waits() -> None:
-    """Print a line, from now on, when the process that has the store open does not answer."""
+    """Print a line whenever the process that has the store open does not answer."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("cablestore: %(message)s"))
     log = logging.getLogger("cablestore.remote")

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 def tables(exports: tuple[ObjectFolder, ...], out: ObjectFolder, as_json: bool, **chosen: Any) -> None:
     """Write tables of exports and archives as Parquet, on Spark.
 
-    DuckDB, pandas, Polars and others can read them: posts, messages, topics, members, users, channels and deletions, as
-    in a store with all posts. Deleted posts and posts to leave out are not included. To resume after an interruption
-    with the unfinished table, run the same command again.
+    DuckDB, pandas, Polars and other programs can read the tables: posts, messages, topics, members, users, channels and
+    deletions. Their rows equal the rows of a store with all posts, except deleted posts and posts to leave out. To
+    resume with the unfinished table after an interruption, run the same command again.
 
     Example: `cablestore tables EXPORT --out tables`
     """
@@ -75,4 +75,3 @@ def _print(out: Output, report: TablesReport) -> None:
 
 
 COMMANDS: Final = (tables,)
-"""Commands of this module."""

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 else:
 
     class ParamType(click.ParamType):
-        """Type of a parameter. It is generic from click 8.4 on, and Debian 13 has 8.1.8."""
+        """Type of a parameter. It is generic from click 8.4 on, but Debian 13 contains click 8.1.8."""
 
         def __class_getitem__(cls, _: object) -> type:
             return cls
@@ -86,7 +86,7 @@ class PathValue(click.Path):
         super().__init__(exists=exists, file_okay=not is_folder, allow_dash=allow_dash, path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the path, which is absolute for an archive's folder. Raises ArgumentError."""
+        """Return the path, which is absolute with `is_folder`. Raises ArgumentError."""
         if isinstance(value, Path):
             return value  # a default, which another option may replace
         text = os.fsdecode(value)
@@ -166,7 +166,7 @@ class Moment(ParamType[int]):
 
 @text_value("duration", int)
 def duration(text: str) -> int:
-    """Return a duration like 90s, 12h or 20w in milliseconds, at least 1,000."""
+    """Return a duration such as 90s, 12h or 20w in milliseconds, at least 1,000."""
     match = _DURATION.fullmatch(text.strip())
     try:
         found = timedelta() if match is None else int(match[1]) * _UNITS[match[2]]
@@ -178,7 +178,7 @@ def duration(text: str) -> int:
 
 
 def duration_text(length_ms: float) -> str:
-    """Return a duration in the longest unit that divides it: 10m."""
+    """Return a duration in the longest unit that divides it, such as 10m."""
     length = timedelta(milliseconds=length_ms)
     unit = max((unit for unit in _UNITS if not length % _UNITS[unit]), key=lambda unit: _UNITS[unit])
     return f"{length // _UNITS[unit]}{unit}"
@@ -192,7 +192,7 @@ def time_zone(text: str) -> tzinfo:
     try:
         return ZoneInfo(text)
     except (LookupError, ValueError, OSError):
-        raise ValueError(f"unknown time zone {text!r}: use a name such as Europe/Berlin or UTC") from None
+        raise ValueError(f"unknown time zone: {text!r}. Use a name such as Europe/Berlin or UTC") from None
 
 
 # --- keys and names --------------------------------------------------------------------------------
@@ -222,7 +222,7 @@ def _cabal_key(text: str) -> bytes:
             text = text_of(read_small(usable_path(where))).strip()
         except (OSError, CableStoreError, UnicodeDecodeError) as error:
             why = "it is not text" if isinstance(error, UnicodeDecodeError) else reason_of(error)
-            raise ValueError(f"the cabal key cannot be read from {shown(where)}: {why}") from None
+            raise ValueError(f"cannot read the cabal key from {shown(where)}: {why}") from None
     try:
         key = bytes.fromhex(text)
     except ValueError:
@@ -248,24 +248,24 @@ def host_name(text: str) -> str:
 
 @text_value("token", str)
 def token(text: str) -> str:
-    """Return a token. The text has it, or @ and the path of a file."""
+    """Return the token in a text: the token itself, or @ and the path of a file that contains it."""
     if not text.startswith("@"):
         return text
     try:
         return text_of(read_small(usable_path(text[1:]))).strip()
     except (OSError, CableStoreError, UnicodeDecodeError) as error:
         why = "it is not text" if isinstance(error, UnicodeDecodeError) else reason_of(error)
-        raise ValueError(f"the token cannot be read from {shown(text[1:])}: {why}") from None
+        raise ValueError(f"cannot read the token from {shown(text[1:])}: {why}") from None
 
 
 @text_value("seed", str)
 def moderation_seed(text: str) -> str:
-    """Return a moderation seed in hex digits. The text has the digits, or @ and the path of a file."""
+    """Return a moderation seed in hex digits, from the digits, or from @ and the path of a file."""
     if text.startswith("@"):
         try:
             data = read_small(usable_path(text[1:]))
         except (OSError, CableStoreError) as error:
-            raise ValueError(f"the moderation seed cannot be read from {shown(text[1:])}: {reason_of(error)}") from None
+            raise ValueError(f"cannot read the moderation seed from {shown(text[1:])}: {reason_of(error)}") from None
         text = _hex_digits(data) or data.hex()
     Seed.read_hex(text, 0)
     return "".join(text.split())
@@ -308,7 +308,7 @@ def _encoded(text: str) -> bytes:
 _HOST_NAME: Final = re.compile(r"(?=.{1,259}$)[a-z0-9-]{1,63}(\.[a-z0-9-]{1,63})*(:[0-9]{1,5})?")
 _MEMORY_UNITS: Final = {"k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 _LEAST_MEMORY_BYTES: Final = 512 * 2**20
-"""Spark rejects less than 472 MB, and Java reserves some of its memory."""
+"""Minimum Java memory: Spark rejects less than 472 MB, and Java reserves a part."""
 _MOST_MEMORY_BYTES: Final = 2**44
 
 
@@ -317,9 +317,9 @@ def java_memory(text: str) -> str:
     """Return an amount of memory in Java's notation, large enough for Spark to start."""
     found = re.fullmatch(r"([0-9]{1,15})([kmgt])b?", text.strip().lower())
     if found is None:
-        raise ValueError(f'invalid amount of memory "{safe(text[:40])}": use a value such as 900m or 4g')
+        raise ValueError(f'invalid amount of memory "{safe(text[:40])}": expected a value such as 900m or 4g')
     if not _LEAST_MEMORY_BYTES <= int(found[1]) * _MEMORY_UNITS[found[2]] <= _MOST_MEMORY_BYTES:
-        raise ValueError(f"{found[0]} is out of range: Spark needs at least 512m, and at most 16t")
+        raise ValueError(f"invalid amount of memory {found[0]}: expected 512m to 16t")
     return found[1] + found[2]
 
 

@@ -36,7 +36,7 @@ from cablestore.store.store import CableStore, own_key
 
 
 def _or_standard_input(ctx: click.Context, _: click.Parameter, text: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the words, or the text on standard input. It is read before the store is opened."""
+    """Return the words, or the text on standard input, which is read before the store is opened."""
     if ctx.resilient_parsing or " ".join(text):  # shell completion does not run the command
         return text
     if sys.stdin is None:
@@ -44,7 +44,7 @@ def _or_standard_input(ctx: click.Context, _: click.Parameter, text: tuple[str, 
     try:
         found = sys.stdin.read()
     except OSError as error:
-        raise click.UsageError(f"the text on standard input cannot be read: {error.strerror}") from None
+        raise click.UsageError(f"cannot read the text on standard input: {error.strerror}") from None
     except UnicodeDecodeError as error:
         encoding = error.encoding.upper()
         raise click.UsageError(f"the text on standard input is not valid {encoding}. Convert it first") from None
@@ -93,7 +93,7 @@ def _own_info(store: CableStore) -> Post:
 @click.option("--import-key", type=PathValue(), help="Use the identity in this key file.")
 @common_options
 def init(path: Path, out: Output, dialect: str, import_key: Path | None) -> None:
-    """Create a new store, or show an existing one.
+    """Create a new store, or show an existing store.
 
     Example: `cablestore init -s my-store`
     """
@@ -137,8 +137,8 @@ def identity(store: CableStore, out: Output, target: Path | None) -> None:
 def keygen(target: Path, is_cabal_key: bool, as_json: bool) -> None:
     """Write a new secret key to a file.
 
-    FILE must be new and is created with mode 0600; - prints the key. `cablestore init --import-key FILE` creates a
-    store that uses it. `serve`, `chat` and `sync` take a cabal key: --cabal-key @FILE.
+    FILE must not exist, and is created with mode 0600. With -, the key is printed. `cablestore init --import-key FILE`
+    creates a store that uses it. `serve`, `chat` and `sync` accept a cabal key with --cabal-key @FILE.
 
     Example: `cablestore keygen key-file`
     """
@@ -262,7 +262,7 @@ def name(store: CableStore, out: Output, name: str) -> None:
 def delete(store: CableStore, out: Output, hashes: tuple[str, ...], force: bool) -> None:
     """Delete posts of your own. HASHES are their 64 hex digits, or at least the first 4.
 
-    An unknown hash is an error; then nothing is deleted.
+    If a hash is unknown, the command fails and does not delete any post.
 
     Example: `cablestore delete 5ab64a0c`
     """

@@ -1,11 +1,11 @@
-"""The arrival log: the order in which this store received its posts. Nothing else in a store depends on arrival.
+"""The arrival log: the order in which this store received its posts. Nothing else in a store depends on it.
 
     !arrival!log!<number of the first entry, 16 digits> -> the entries of one batch: (kind u8 | hash u8[32]) each
     !arrival!next                                       -> the number of the next entry, in decimal digits
 
-Numbers start at 1, increase by 1 and never repeat. No view and no `dump` contains these keys. `cablestore.index.notes`
-defines the entries of local changes. Such entries are removed when newer ones replace them, so their numbers are
-missing.
+Numbers start at 1, increase by 1 and never repeat. Views and `dump` do not contain these keys. `cablestore.index.notes`
+defines the entries of local changes. A newer entry of the same row may replace such an entry, and the number of the
+earlier entry is then missing.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MAX_DIGITS: Final = 16
 
 
 class EventKind(IntEnum):
-    """Kind of event of a post, or LOCAL for a change that does not follow from a post."""
+    """Kind of an entry: the event of a post, or LOCAL for a change that does not follow from a post."""
 
     ACCEPTED = 1
     DELETED = 2
@@ -42,7 +42,7 @@ class EventKind(IntEnum):
 
 
 class Arrival(NamedTuple):
-    """An entry of the log. `hash` is that of the post, or of the key of a local row."""
+    """An entry of the log. `hash` is the hash of a post, or of the key of a local row."""
 
     sequence: int
     kind: EventKind
@@ -53,7 +53,7 @@ class Arrival(NamedTuple):
 
 
 def log_row(first_sequence: int, entries: Iterable[tuple[EventKind, bytes]]) -> Row:
-    """Return the row of a batch's entries."""
+    """Return the row that stores the entries of a batch."""
     return _KEY % first_sequence, b"".join([_KIND_BYTES[kind] + digest for kind, digest in entries])
 
 
@@ -64,8 +64,8 @@ def next_sequence(reader: Reader) -> int:
         return 1
     if not (value.isdigit() and len(value) <= _MAX_DIGITS and int(value)):
         raise CorruptStoreError(
-            f"the row {NEXT_KEY!r} has {value[:80]!r}, expected the next number of the arrival log. Run `cablestore "
-            "rebuild`"
+            f"the row {NEXT_KEY!r} contains {value[:80]!r}, expected the next number of the arrival log. Run "
+            "`cablestore rebuild`"
         )
     return int(value)
 
@@ -86,15 +86,15 @@ def entries(reader: Reader, after: int) -> Iterator[Arrival]:
 
 
 def post_entries(reader: Reader, after: int) -> Iterator[Arrival]:
-    """Yield the entries of posts, without those of local changes."""
+    """Yield the entries of posts with numbers greater than `after`, in order."""
     return (entry for entry in entries(reader, after) if entry.kind is not EventKind.LOCAL)
 
 
 def last_post_entry(reader: Reader, upto: int) -> Arrival | None:
-    """Return the last entry of a post with a number up to this one, None if no such entry exists."""
+    """Return the last entry of a post with a number of at most `upto`, None if it does not exist."""
     for row in reader.scan(LOG_PREFIX, _KEY % (upto + 1), reverse=True):
         first, after = span_of(row)
-        for sequence in range(min(upto, after - 1), first - 1, -1):  # usually the first one
+        for sequence in range(min(upto, after - 1), first - 1, -1):  # usually one iteration
             entry = _entry(row[1], first, sequence)
             if entry.kind is not EventKind.LOCAL:
                 return entry
@@ -102,7 +102,7 @@ def last_post_entry(reader: Reader, upto: int) -> Arrival | None:
 
 
 def end_of_batch(reader: Reader, sequence: int) -> int:
-    """Return the number of the last entry of the batch that contains this entry."""
+    """Return the number of the last entry of the batch that contains the entry `sequence`."""
     row = next(reader.scan(LOG_PREFIX, _KEY % (sequence + 1), reverse=True), None)
     return sequence if row is None else max(sequence, span_of(row)[1] - 1)
 

@@ -1,4 +1,4 @@
-"""Helpers for work on many items: bounded batches, and progress."""
+"""Work on many items: bounded batches, merged sources, and callbacks for progress."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ S = TypeVar("S", bytes, tuple[bytes, bytes])
 T = TypeVar("T")
 
 Progress = Callable[[int], None]
-"""Called with the number of posts done since the last call."""
+"""A function that is called with the number of posts processed since its last call."""
 
 
 def no_progress(_: int) -> None:
-    """Ignore progress."""
+    """Ignore the progress. This is the default where a function reports progress."""
 
 
 def batches(

@@ -13,14 +13,14 @@ class RowBatch(Protocol):
     """Rows that are written together."""
 
     def put(self, key: bytes, value: bytes, /) -> None:
-        """Add a row."""
+        """Add a row to the batch."""
 
 
 B = TypeVar("B", bound=RowBatch)
 
 
 class BulkWriter(Generic[B]):
-    """Writer of many rows. A thread writes one batch while the caller creates the next. Nothing is synced.
+    """Writer of many rows. A thread writes one batch while the caller creates the next. It does not sync.
 
     LevelDB writes without Python's lock, so creating rows and writing them can use two cores.
     """
@@ -45,7 +45,7 @@ class BulkWriter(Generic[B]):
                 self._wait()
 
     def put(self, rows: Iterable[Row]) -> None:
-        """Write rows soon. Raises the error of the previous batch if it failed."""
+        """Start to write rows when the previous batch is written. Raises the error of the previous batch."""
         batch = self._new_batch()
         put = batch.put
         for key, value in rows:

@@ -1,4 +1,4 @@
-"""Summaries: rows derived from other rows in one pass after all of these exist. Trees and censuses."""
+"""Summaries: the rows of trees and censuses, derived in one pass after all their source rows exist."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from cablestore.index.view import Catalog, Census, Fold, Tree, encode_number
 from cablestore.protocol.keys import SEPARATOR, after_prefix
 
 BlocksOf = Callable[[bytes], Iterable[list[Row]]]
-"""Yields all rows under a prefix in key order, many at once."""
+"""A function that yields all rows under a prefix in key order, in lists."""
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Rows under `prefix`, which `made_of` yields in key order. `noun` is the name of one of them in reports.
+    """Rows under `prefix`, which `made_of` yields in key order. `noun` names such a row in reports.
 
-    A summary can be derived in parts if it has `sources`, the prefixes of its source rows. The rest of such a key
-    starts with the name of a set and `!`, and the rows of one set have separate summary rows.
+    A summary with `sources`, the prefixes of its source rows, can be derived in parts. In a source key, the name of a
+    set and `!` follow the prefix. Each set has its own summary rows.
     """
 
     prefix: bytes
@@ -50,7 +50,7 @@ def census_key(fold: Fold, census: Census, key: bytes) -> bytes:
 
 
 def _census_rows(fold: Fold, census: Census, blocks_of: BlocksOf) -> Iterator[Row]:
-    # The rows of a group are adjacent and the groups are in order, because the parts of keys contain no byte up to `!`.
+    # The rows of a group are adjacent and the groups are in order: parts of keys do not contain bytes up to `!`.
     rows = chain.from_iterable(blocks_of(fold.prefix))
     for key, group in groupby(rows, lambda row: census_key(fold, census, row[0])):
         number = encode_number(sum(1 for _, value in group if census.counts(value)))

@@ -1,7 +1,7 @@
 """Checking a database against the rows that follow from its posts and tombstones.
 
 The check does not use the code that stores posts one by one. It derives all rows from scratch and compares them with
-those in the database. Rows that follow from many posts are compared one by one. For rows that follow from one post,
+the rows in the database. Rows that follow from many posts are compared one by one. For rows that follow from one post,
 only the sums of their hashes are compared, which avoids sorting. If the sums differ, all rows are derived again and
 compared one by one, to find the wrong ones. Memory use is bounded.
 """
@@ -46,7 +46,7 @@ from cablestore.protocol.post import Post, decode_post
 from cablestore.reprs import hex_repr
 
 MAX_PROBLEMS_LISTED: Final = 100
-"""Number of problems that a report lists. Further ones are only counted."""
+"""Maximum number of problems that a report lists. Further problems are only counted."""
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ class Problem:
     __repr__ = hex_repr
 
     def __str__(self) -> str:
-        """Return a line of text."""
+        """Return the line `view: problem: key`."""
         return f"{self.view}: {self.what}: {self.key.decode(errors='backslashreplace')}"
 
 
@@ -81,7 +81,7 @@ class ProblemReport(Generic[T]):
         return self.problem_count == 0
 
     def add_problem(self, problem: T) -> None:
-        """Add a problem."""
+        """Count a problem, and list it if it is one of the first 100."""
         self.problem_count += 1
         if len(self.problems) < MAX_PROBLEMS_LISTED:
             self.problems.append(problem)
@@ -97,10 +97,10 @@ class CheckReport(ProblemReport[Problem]):
     following: int = 1
     """Next number of the arrival log."""
     balance: int = 0
-    """Sum of the hashes of expected rows minus those of found rows. If it is not 0, an exact check is needed."""
+    """Sum of the hashes of expected rows minus the sum for found rows. If it is not 0, an exact check is needed."""
 
     def note_problem(self, what: str, view: str, key: bytes) -> None:
-        """Add a problem."""
+        """Add a problem with a row or key of a view."""
         self.add_problem(Problem(what, view, key))
 
     def add(self, other: CheckReport) -> None:
@@ -122,9 +122,9 @@ def check(
     signatures: bool = False,
     progress: Callable[[int], None] = lambda _: None,
 ) -> CheckReport:
-    """Check every row of the database. With `signatures`, verify every post too, in about 60 us each.
+    """Check every row of the database. With `signatures`, also verify every signature, in about 60 us each.
 
-    Rows that do not fit in memory are sorted in the folder `scratch`. Without that folder all rows must fit.
+    Rows that do not fit in memory are sorted in the folder `scratch`. If it is None, all rows must fit in memory.
     """
     for is_exact in (False, True):
         checker = Checker(reader, catalog, signatures=signatures, is_exact=is_exact)
@@ -139,11 +139,11 @@ def check(
 
 
 def check_rest(reader: Reader, catalog: Catalog, report: CheckReport) -> None:
-    """Check everything that needs all ranges, after they are checked: summaries, sizes, local rows and the arrival log."""
+    """Check the summaries, sizes, local rows and arrival log, after all ranges are checked."""
     for summary in summaries(catalog):
         _check_summary(reader, catalog, summary, report)
     if reader.get(meta.SIZES_KEY) != meta.encode_sizes(report.sizes):
-        report.note_problem("sizes that differ from those of the rows", "sizes", meta.SIZES_KEY)
+        report.note_problem("sizes that differ from the sizes of the rows", "sizes", meta.SIZES_KEY)
     report.rows += sum(reader.get(key) is not None for key in _ROWS_LEFT_OUT)
     _check_local(reader, report)
     _check_arrivals(reader, report)
@@ -160,7 +160,6 @@ def check_evidence(evidence: Evidence, report: CheckReport) -> None:
 
 
 def _check_arrivals(reader: Reader, report: CheckReport) -> None:
-    """Check the arrival log."""
     following = 1
     for row in reader.prefix(arrival_log.LOG_PREFIX):
         try:
@@ -180,7 +179,7 @@ def _check_arrivals(reader: Reader, report: CheckReport) -> None:
 
 
 def _check_local(reader: Reader, report: CheckReport) -> None:
-    """Check the form of local rows, and those of deleted and of dropped posts."""
+    """Check the form of local rows. Compare the rows of deleted and dropped posts with the stored posts."""
     for key, value in reader.prefix(LOCAL_PREFIX):
         if is_damaged(key, value):
             report.note_problem("a damaged row", "local", key)
@@ -221,7 +220,7 @@ _ROWS_LEFT_OUT: Final = (meta.META_KEY, meta.SIZES_KEY)
 
 
 class Checker:
-    """Checks ranges of hashes, then ranges of keys. Several checkers can share one database.
+    """Checker of ranges of hashes, and then of ranges of keys. Several checkers can share one database.
 
     Unless `is_exact`, rows that follow from only one post are summed in the report's balance instead of compared.
     """
@@ -242,9 +241,7 @@ class Checker:
             + [(key, key + b"\x00", False) for key in _ROWS_LEFT_OUT]
             + [(prefix, after_prefix(prefix), True) for prefix in self._of_many]
         )
-        """(start, stop, whether rows are compared) of all keys except those of rows that follow from one post, in key
-        order.
-        """
+        """Ranges of all keys except the keys of rows that follow from one post: (start, stop, True if compared)."""
 
     # --- rows that follow from posts and tombstones ---------------------------------------------
 
@@ -264,7 +261,7 @@ class Checker:
         self._check_reverse(stop)
 
     def _check_record(self, key: bytes, value: bytes) -> None:
-        """Check a post or a tombstone and collect the rows that follow from it. Report unreadable ones."""
+        """Check a post or a tombstone and collect the rows that follow from it. Report damage."""
         try:
             if key.startswith(TOMBSTONE_PREFIX):
                 self._check_tombstone(key, value)
@@ -324,9 +321,9 @@ class Checker:
         self._reverse_from = REVERSE_PREFIX + stop
 
     def check_rows(self, start: bytes, stop: bytes, expected: list[Row]) -> None:
-        """Check the rows of a range of keys, except those that are checked elsewhere.
+        """Compare the rows of a range of keys with `expected`, except rows that other methods check.
 
-        `expected` contains the rows to compare.
+        Unless the check is exact, sum the rows that follow from one post instead.
         """
         of_one = self._compare if self._is_exact else self._sum_found
         for span_start, span_stop, is_compared in (*self._spans, (stop, stop, False)):
@@ -339,7 +336,7 @@ class Checker:
                     start = part_stop
 
     def _sum_found(self, start: bytes, stop: bytes, expected: list[Row]) -> None:
-        """Subtract found rows from the balance. `expected` only has rows here after damage."""
+        """Subtract found rows from the balance, and add `expected`, which is empty unless the database is damaged."""
         self.report.balance += _sum(expected)
         for rows in self._reader.blocks(start, stop):
             self.report.balance -= _sum(rows)
@@ -357,7 +354,7 @@ class Checker:
             if due != present and view:
                 self.report.note_problem(f"a {_state(due, present)} {self._kind_of(key)}", view, key)
             elif due != present:
-                self.report.note_problem("a row that belongs to no view", "none", key)
+                self.report.note_problem("a row that does not belong to a view", "none", key)
 
     def _kind_of(self, key: bytes) -> str:
         return next((kind for prefix, kind in self._of_many.items() if key.startswith(prefix)), "row")
@@ -370,8 +367,8 @@ class Checker:
 def _sum(rows: Iterable[Row]) -> int:
     """Return the sum of a hash of each row.
 
-    Python's hash of bytes is a keyed SipHash, so only equal rows have equal sums. The hash of a tuple is not: if two
-    rows have exchanged values, the sum is often the same.
+    Python's hash of bytes is a keyed SipHash, so different rows practically never have equal sums. Sums of hashes of
+    tuples are often equal if two rows exchanged their values.
     """
     return sum(map(hash, map(b"\x00".join, rows)))
 

@@ -1,8 +1,8 @@
 """Checkpoints: copies of the present state of an open store, made of links in milliseconds.
 
 A checkpoint is the folder of a closed store. So another process can read it for minutes, and the process that has the
-store open continues to answer. The tables of both are the same files. The store does not write to tables, it only
-removes them.
+store open continues to answer. Both share the files of their tables. The store never changes a table, it only removes
+its own link.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from cablestore.index.leveldb_checkpoint import link_open_database
 def write_checkpoint(folder: Folder, target: Path, writing: AbstractContextManager[object]) -> None:
     """Write a checkpoint of an open store to an empty folder on the same disk.
 
-    It has the store's id, so backups and exports continue from it. Its causal logs are those of the store. `writing`
-    locks out writers.
+    The checkpoint has the store's id, so backups and exports continue from it. It links to the store's causal logs.
+    `writing` locks out writers.
     """
     header = folder.header
     with storage_errors(target):

@@ -27,7 +27,7 @@ _HEX_KEY_SIZE: Final = 64
 
 
 def consent_key(consent: Consent) -> bytes:
-    """Return the key of a statement's row, after the name."""
+    """Return the key of a statement's row, without the prefix of the name."""
     return consent.user.hex().encode() + b"!" + sort_time(consent.timestamp_ms, consent.hash.hex().encode())
 
 
@@ -47,7 +47,7 @@ def all_remembered_consents(reader: Reader) -> Iterator[Consent]:
 
 
 def user_of_row(key: bytes) -> bytes | None:
-    """Return the user of a statement in a local row, given the whole key. None for rows of other names."""
+    """Return the user of a statement in a local row, given the whole key. Return None for rows with other names."""
     prefix = local_key(CONSENT)
     return unhex(key[len(prefix) : len(prefix) + _HEX_KEY_SIZE]) if key.startswith(prefix) else None
 

@@ -1,4 +1,4 @@
-"""Number of cores for parallel work: those that this process may use."""
+"""The number of cores for parallel work."""
 
 from __future__ import annotations
 

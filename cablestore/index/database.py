@@ -21,13 +21,13 @@ class Source(Protocol):
     def scan(self, start: bytes, stop: bytes, *, reverse: bool = False, at_once: int = 0) -> Iterator[Row]:
         """Yield the rows with start <= key < stop in key order, or backwards.
 
-        `at_once` is a hint: the number of rows that the caller needs. These are read in one operation.
+        `at_once` is a hint: the number of rows that the caller needs. These rows are read in one operation.
         """
 
     def blocks(self, start: bytes, stop: bytes) -> Iterator[list[Row]]:
         """Yield the same rows as `scan` in large lists, which is faster.
 
-        Damage may end them early without an error. Use this only if the caller knows which rows must exist.
+        Damage may end the iteration early without an error. Use this only if the caller knows which rows must exist.
         """
 
 
@@ -50,20 +50,20 @@ class RowWriter(Protocol):
     def __exit__(self, kind: object, *exc_info: object) -> None: ...
 
     def put(self, rows: Iterable[Row]) -> None:
-        """Write rows, now or soon."""
+        """Write rows immediately, or at the latest when the `with` ends."""
 
 
 class Database(Protocol):
     """A sorted map of bytes with snapshots and atomic writes."""
 
     def snapshot(self) -> SnapshotSource:
-        """Return the current state."""
+        """Return a snapshot of the current state, which the caller closes."""
 
     def live(self) -> Source:
         """Return the current state for the writer, valid until its next write. It does not need a snapshot."""
 
     def write(self, rows: Mapping[bytes, bytes | None], *, sync: bool) -> None:
-        """Put and delete (None) all of these rows, or none. With `sync`, return when they are on the disk."""
+        """Put rows, and delete keys whose value is None, atomically. With `sync`, return when they are on the disk."""
 
     def sync(self) -> None:
         """Return when all writes are on the disk."""
@@ -72,7 +72,7 @@ class Database(Protocol):
         """Return a writer for many rows. No other writer may be active at the same time."""
 
     def flush(self) -> None:
-        """Separate the rows written so far from later ones: see `LevelDB.flush`."""
+        """Separate the rows written so far from later rows: see `LevelDB.flush`."""
 
     def compact(self) -> None:
         """Rewrite the database to use the least space."""

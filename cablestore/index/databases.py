@@ -1,4 +1,4 @@
-"""Databases of a locked folder: opening, creating, and rebuilding them beside the live one."""
+"""Databases of a locked folder: opening, creating, and rebuilding them beside the live database."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def open_live(folder: Folder, tuning: Tuning | None = None) -> LevelDB:
 
 
 def open_generation(folder: Folder, generation: str, tuning: Tuning | None = None) -> LevelDB:
-    """Open a database of a locked folder, read-only like the folder. Lost writes of the live one are recorded."""
+    """Open a database of a locked folder, read-only like the folder. Record lost writes of the live database."""
     path = folder.path / generation
     if folder.is_read_only:
         return open_read_only(path, tuning)
@@ -63,11 +63,11 @@ def read_meta(database: Database, folder: Folder) -> bytes:
 
 
 Build = Callable[[Path, Path], RebuildReport]
-"""A function that builds a complete, closed database. It gets its path and a folder for temporary files."""
+"""A function that builds a complete, closed database at a path. The second argument is a folder for temporary files."""
 
 
 def prepare_generation(folder: Folder, build: Build, name: str | None = None) -> tuple[str, RebuildReport]:
-    """Build the next generation without activating it. Return its name, by default the next one."""
+    """Build a generation without activating it. Return its name, by default the next number, and the report."""
     name = folder.begin(name)
     try:
         with folder.scratch() as scratch:
@@ -78,19 +78,19 @@ def prepare_generation(folder: Folder, build: Build, name: str | None = None) ->
 
 
 def build_generation(folder: Folder, build: Build, name: str | None = None) -> RebuildReport:
-    """Build the next generation, and activate it. `name` is its name, by default the next one."""
+    """Build a generation and activate it. Its name is by default the next number."""
     name, report = prepare_generation(folder, build, name)
     folder.activate(name, keep=bool(report.damaged))
     return report
 
 
 def rebuild_generation(folder: Folder, build: Build) -> RebuildReport:
-    """Build the next generation from the live one, like `build_generation`."""
+    """Build the next generation from the live database, and activate it."""
     return build_generation(folder, without_old_cursors(folder, build))
 
 
 def weighed(evidence: Evidence, build: Build, *, is_complete: bool = True) -> Build:
-    """Return a function that builds a database, and compares its report with the evidence besides the rows."""
+    """Return a function that builds a database and then compares its report with the evidence."""
 
     def build_weighed(path: Path, scratch: Path) -> RebuildReport:
         report = build(path, scratch)
@@ -101,7 +101,7 @@ def weighed(evidence: Evidence, build: Build, *, is_complete: bool = True) -> Bu
 
 
 def without_old_cursors(folder: Folder, build: Build) -> Build:
-    """Return a function that builds the next generation from the live one, without rows that only old cursors need."""
+    """Return a function that builds a generation from the live one, without rows that only old cursors need."""
 
     def build_without(path: Path, scratch: Path) -> RebuildReport:
         report = build(path, scratch)

@@ -13,8 +13,9 @@
 2. All pieces of one key are collected: parts are merged, counts are added (`combine`). This step needs the pieces of a
    key together, sorted by key.
 
-Between the steps, pieces may be split anywhere and be in any order: merging and adding do not depend on it. So step 1
-can be distributed by hash and step 2 by key, among processes (`parallel`) or Spark workers (`cablestore.reindex`).
+Between the steps, pieces may be split anywhere and be in any order: merging and adding do not depend on the order. So
+step 1 can be distributed by hash and step 2 by key, among processes (`parallel`) or Spark workers
+(`cablestore.reindex`).
 
 The rows are, byte for byte, the same as after storing the posts one by one (`cablestore.index.plan`). Summaries are not
 derived here, because they follow from rows (`cablestore.index.census`).
@@ -53,7 +54,7 @@ Settled = tuple[Post | None, list[Tombstone], Post | None]
 def settle(post: Post | None, stones: Iterable[Tombstone]) -> Settled:
     """Settle one hash: return the post if it is live, a tombstone for each author in order, and the post if it is dead.
 
-    `stones` may have several tombstones of one author, from any source. Their skeletons are ignored if the post exists.
+    `stones` may contain several tombstones of one author. Their skeletons are ignored if the post exists.
     """
     merged: dict[bytes, Tombstone] = {}
     for stone in stones:
@@ -68,12 +69,12 @@ def settle(post: Post | None, stones: Iterable[Tombstone]) -> Settled:
 
 
 class Derivation:
-    """Collects the pieces of posts and tombstones. Posts must be added in order of their hashes, each once."""
+    """Collector of the pieces of posts and tombstones. Posts must be added in order of their hashes, each once."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self.rows: list[Row] = []
-        """Rows that follow from only one post or tombstone. The caller may remove them, like those below."""
+        """Rows that follow from only one post or tombstone. The caller may remove them, and the rows of `reverse`."""
         self.reverse: list[Row] = []
         """The rows of the reverse hash map, in order."""
         self._parts: dict[bytes, dict[bytes, bytes]] = {prefix: {} for prefix, fold in catalog.combined if fold}
@@ -159,7 +160,7 @@ def combine(pieces: list[Row], catalog: Catalog) -> list[Row]:
 
 
 def _merged(parts: list[Row], fold: Fold) -> list[Row]:
-    """Return the rows of sorted parts. Equal keys are adjacent, so keys need no hashing."""
+    """Return the rows of sorted parts. Equal keys are adjacent, so the keys are not hashed."""
     merge, stored_value = fold.merge, fold.stored_value
     found: list[Row] = []
     last, merged = b"", b""

@@ -1,25 +1,25 @@
-"""Drops: which posts moderation removes from this store, and what the store remembers about them (moderation.md 4.4.6).
+"""Drops: the posts that moderation removes from this store, and the fields that it remembers (moderation.md 4.4.6).
 
-All of this is in local rows, so a drop leaves no tombstone, and is not sent to peers:
+Drops are local rows. A drop does not leave a tombstone, and the node does not send it to peers:
 
-    !local!drop!user!<pubkey>     -> msgpack [act, spared or nil, until_ms or nil, place or nil]
+    !local!drop!user!<pubkey>     -> msgpack [act, exempt or nil, until_ms or nil, place or nil]
     !local!drop!channel!<channel> -> the same
     !local!drop!post!<hash>       -> the same
     !local!swept!                 -> empty; exists if the posts of all drops are removed, or nothing is dropped
     !local!undrop!                -> position up to which the remembered posts were compared with the drops
-    !local!dropped!<hash>         -> msgpack [author, act, type, timestamp_ms, channel or nil, links, whether it was held]
+    !local!dropped!<hash>         -> msgpack [author, act, type, timestamp_ms, channel or nil, links, was stored]
     !local!dropped-link!<channel>!<linked hash>!<hash> -> empty, for the links of remembered posts
     !local!dropped-head!<channel>!<hash>               -> empty, for posts that were heads when they were removed
     !local!refused!               -> number of remembered posts that were never stored
     !local!act!<pubkey>!<mono-ts> -> record of an action or role of a dropped user, without its reason
 
 `act` is the hash of the action that drops. Posts by `exempt`, the local user, are hidden and not removed if the action
-is another user's. A drop with `until_ms` applies to posts dated up to it: `post/unblock` with `undrop=0` leaves one.
-`place` is the position at which the removal continues, nil after the last post was removed.
+is another user's. A drop with `until_ms` applies to posts dated up to it: `post/unblock` with `undrop=0` leaves such a
+drop. `place` is the position at which the removal continues, nil after the last post was removed.
 
-Deletions depend on post/delete, so it is never dropped. Decisions depend on moderation posts: those with a reason,
-which is free text, are dropped with their author, but the rest of their content is kept. So is the statement of a
-dropped post/info about roles (`cablestore.index.consents`).
+Deletions depend on post/delete, so it is never dropped. Decisions depend on moderation posts. A moderation post with a
+reason, which is free text, is dropped with its author, but the store keeps the other fields. It also keeps the
+statement about roles of a dropped post/info (`cablestore.index.consents`).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from cablestore.protocol.keys import escape, unescape, unhex
 from cablestore.protocol.post import Post
 
 KEPT_TYPES: Final = MODERATION_TYPES | {DELETE}
-"""Types of posts that decisions and deletions need: a block does not reject them if they are dated before it."""
+"""Types of posts that decisions and deletions need: a block does not reject them if they are dated before the block."""
 _POST_TYPES: Final = frozenset({TEXT, TOPIC})
 """Types of posts that can be dropped individually (moderation.md 5.1.3.6)."""
 USER, CHANNEL, POST = b"user!", b"channel!", b"post!"
@@ -102,7 +102,7 @@ class AppliedDrops:
     posts: Mapping[bytes, Drop] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        """Return True if anything is dropped."""
+        """Return True if at least one drop applies."""
         return bool(self.users or self.channels or self.posts)
 
     def of(self, post: Post | PostFields) -> Drop | None:
@@ -118,7 +118,7 @@ class AppliedDrops:
 
     @classmethod
     def of_rows(cls, rows: Mapping[bytes, Drop]) -> Self:
-        """Return the drops of local rows, given by their keys after the name."""
+        """Return the drops of local rows. The keys are without the prefix of the name."""
         users, channels, posts = {}, {}, {}
         for key, drop in rows.items():
             if key.startswith(USER):
@@ -136,22 +136,22 @@ class AppliedDrops:
 
 
 def user_key(user: bytes) -> bytes:
-    """Return the key of the drop of a user, after the name."""
+    """Return the key of the drop of a user, without the prefix of the name."""
     return USER + user.hex().encode()
 
 
 def channel_key(channel: str) -> bytes:
-    """Return the key of the drop of a channel, after the name."""
+    """Return the key of the drop of a channel, without the prefix of the name."""
     return CHANNEL + escape(channel)
 
 
 def post_key(digest: bytes) -> bytes:
-    """Return the key of the drop of a post, after the name."""
+    """Return the key of the drop of a post, without the prefix of the name."""
     return POST + digest.hex().encode()
 
 
 def stored_drops(reader: Reader) -> Iterator[tuple[bytes, Drop]]:
-    """Yield the drops in local rows, with their keys after the name."""
+    """Yield the drops in local rows, with their keys without the prefix of the name."""
     for key, value in reader.local_rows(DROP):
         yield key, decode_drop(key, value)
 
@@ -180,7 +180,7 @@ def encode_drop(drop: Drop) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class DroppedPost:
-    """Remembered part of a post that was dropped, or rejected because of a drop, as needed for others' histories."""
+    """Remembered fields of a post that was dropped, or rejected because of a drop. Histories of channels need them."""
 
     hash: bytes
     author: bytes
@@ -230,7 +230,7 @@ def dropped_post(reader: Reader, digest: bytes) -> DroppedPost | None:
 
 
 def dropped_posts(reader: Reader, after: bytes = b"") -> Iterator[DroppedPost]:
-    """Yield the remembered posts with hashes, in hex digits, after `after`."""
+    """Yield the remembered posts whose hashes (hex digits) follow `after`, in order."""
     for key, value in reader.local_rows(DROPPED, after):
         yield decode_dropped(key, value)
 

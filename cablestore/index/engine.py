@@ -1,4 +1,4 @@
-"""Engine of a store: its folder and database, the one write of a store, and the steps that follow it."""
+"""Engine of a store: its folder, its database, its transactions, and the steps after each write."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ Unseal = Callable[[bytes], bytes]
 
 
 class Transaction:
-    """Plans over one state and the write of one of them, in a `with`. Other threads cannot write meanwhile."""
+    """A transaction, used in a `with`: plan changes of one state, then commit a plan. Other writers wait."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -76,7 +76,7 @@ class Transaction:
     def holding(self, group: bytes) -> Reader:
         """Return a reader of the state that caches a group of a fold's rows, unless the group is large.
 
-        `group` is the prefix of their keys, up to the last `!`.
+        `group` is the prefix of the keys of these rows, up to the last `!`.
         """
         self._engine.recent.hold(group, self.reader)
         return self._known
@@ -119,28 +119,28 @@ class Engine(ProcessBound):
         self._generation = _generation_of(folder)
         self.writing = threading.RLock()
         self._present = threading.Lock()
-        """Guards which database is the present one."""
+        """Lock of `_database` and `_generation`, which a rebuild replaces together."""
         self._arrival_lock = threading.RLock()
         """Lock of `_arrived`. Ctrl-C in `with _arrived`, whose beginning is Python code, would leave it locked."""
         self._arrived = threading.Condition(self._arrival_lock)
         self._is_open = True
         self._watchers: tuple[tuple[Callable[[], None], bool], ...] = ()
-        """Functions that are called after writes. The value is True if this includes writes of only the user's own
-        values."""
+        """Functions that are called after writes, each with True if it is also called after writes of only the user's
+        own values."""
         self._reloads: tuple[Callable[[], None], ...] = ()
         self._is_stale = False
-        """True if the database may have changed without its cached data."""
+        """True if the cached data of the database may be outdated."""
         self._is_swapping = False
-        """True if the header may name another database than the open one. The next open removes this one."""
+        """True if the header may name another database. The next opening then removes the open database."""
         self.write_failure = ""
-        """Why the store accepts no writes after a failed one, or ""."""
+        """Error of the last write if it failed, else "". The store then opens the database again before it writes."""
         self.failed_writes = 0
-        """Number of writes that the disk refused."""
+        """Number of failed writes, and of failed attempts to open the database again."""
         self.recent = RecentRows()
         self._live: Source | None = None
         """The state that the writer reads."""
         self._readers: tuple[Reader, Reader]
-        """Two readers of `_live`, without and with the cached recent rows."""
+        """Two readers of `_live`, the first without and the second with the cached recent rows."""
         self._load()
         bind(self)
 
@@ -165,11 +165,11 @@ class Engine(ProcessBound):
         allow_missing_views: bool = False,
         read_only: bool = False,
     ) -> Self:
-        """Open the store's live database. `create` creates a missing one.
+        """Open the store's live database. With `create`, create a store that does not exist.
 
-        `unseal` decrypts local-only posts. With `any_views` a database is opened with any views, to read only posts.
-        With `allow_missing_views` a database with views that the catalog lacks is opened for reading: a transaction
-        raises OpenError. With `read_only` nothing is written into the folder, and a transaction raises StorageError.
+        `unseal` decrypts local-only posts. With `any_views`, do not check the views: the caller only reads posts. With
+        `allow_missing_views`, also open a database with views that the catalog lacks. Then a transaction raises
+        OpenError. With `read_only`, write nothing into the folder. Then a transaction raises StorageError.
         """
         folder = (
             Folder.open_to_read(path, dialect=dialect)
@@ -223,14 +223,14 @@ class Engine(ProcessBound):
         self._reloads += (read_again,)
 
     def settle(self) -> None:
-        """Reload cached data, if an earlier transaction failed to.
+        """Open the database again after a failed write, and reload outdated cached data.
 
-        After a failed write the database is opened again. Raises StorageError if writes are not possible.
+        Raises StorageError if writes are not possible.
         """
         if self._is_swapping:
             raise StorageError(
-                "a rebuild was interrupted while it replaced the database, so the store rejects writes until it is "
-                "opened again"
+                "a rebuild was interrupted while it replaced the database: the store rejects writes. Close the store "
+                "and open it again"
             )
         if self.write_failure:
             try:
@@ -252,7 +252,7 @@ class Engine(ProcessBound):
         self._notify_waiting()
 
     def retry_writes(self) -> None:
-        """Accept writes again after a failed one, if the disk accepts them. The next transaction would do that too."""
+        """Open the database again if a write failed. Failures are ignored: the next transaction tries this again."""
         with self.writing:
             if self.write_failure and self._is_open:
                 with suppress(CableStoreError):
@@ -261,9 +261,9 @@ class Engine(ProcessBound):
                         self._reload()
 
     def end_transaction(self, *, is_complete: bool) -> None:
-        """Keep cached data after a successful transaction. After another one, reload it.
+        """Keep cached data after a complete transaction. Otherwise reload it.
 
-        Ctrl-C may arrive before or after the rows are on the disk.
+        An error or Ctrl-C may interrupt a transaction before or after the rows are written.
         """
         self._is_stale = not is_complete
         if self._is_stale:
@@ -330,16 +330,16 @@ class Engine(ProcessBound):
                 call()
 
     def wait(self, after: int, timeout_s: float | None) -> bool:
-        """Wait until the arrival log is longer than `after`. Return False after the timeout or if the store is closed."""
+        """Wait for an entry after number `after`. Return False after the timeout or if the store is closed."""
         with self._arrival_lock:
             if timeout_s != 0:  # even a wait of 0 s releases the lock for a moment, in which Ctrl-C may arrive
                 self._arrived.wait_for(lambda: self.next_sequence > after + 1 or not self._is_open, timeout_s)
             return self.next_sequence > after + 1 and self._is_open
 
     def watch(self, call: Callable[[], None], *, local: bool = True) -> Callable[[], None]:
-        """Call a function after each write, including failed ones, in the writer's thread, and at the end.
+        """Call a function after each write or failed write, in the writer's thread, and when the store is closed.
 
-        Without `local` it is not called after writes of only the user's own values. Returns a function that removes the
+        Without `local`, do not call it after writes of only the user's own values. Return a function that removes the
         watcher.
         """
 
@@ -353,7 +353,7 @@ class Engine(ProcessBound):
 
     @property
     def is_closed(self) -> bool:
-        """True if the engine is closed, or waits for the writer to close."""
+        """True if the engine is closed or waits for the writer before it closes."""
         return not self._is_open
 
     def sync(self) -> None:
@@ -382,7 +382,7 @@ class Engine(ProcessBound):
         return self._database.approximate_size_bytes(start, stop)
 
     def rebuild(self, progress: Progress) -> RebuildReport:
-        """Build a new database from the posts beside this one and swap them. Snapshots of the old one end."""
+        """Build a new database from the posts. Replace the open database, whose snapshots become invalid."""
         self.require_writable()
         row = meta.meta_row(self.catalog, self.dialect, FORMAT)
         with self.writing:
@@ -399,7 +399,7 @@ class Engine(ProcessBound):
         return report
 
     def _rebuild_in(self, folder: Folder, reader: Reader, row: Row, progress: Progress) -> RebuildReport:
-        """Build the next generation of a folder, open it, and replace the open one with it."""
+        """Build the next generation of a folder, open it, and replace the open database with it."""
         from cablestore.index.parallel import rebuild_into  # noqa: PLC0415 - not needed to open a store
 
         old = folder.header.generation
@@ -425,7 +425,7 @@ class Engine(ProcessBound):
         return report
 
     def _replace(self, new: Database) -> Database:
-        """Make another database the present one. Return the previous one."""
+        """Replace the open database. Return the previous database."""
         self._is_stale = True  # until `_reload`
         with self._present:
             self._database, replaced = new, self._database
@@ -446,7 +446,7 @@ class Engine(ProcessBound):
 
 
 def _generation_of(folder: Folder | None) -> str:
-    """Return a unique name of a database: the generation's and the store's, or random digits in memory."""
+    """Return a unique name of a database: its generation and the store's id, or random digits if it is in memory."""
     if folder is None:
         return f"memory-{secrets.token_hex(16)}"
     return f"{folder.header.generation}-{folder.header.store_id}"

@@ -39,16 +39,16 @@ class Evidence:
     """Evidence about a database besides its rows."""
 
     closed: Counts | None = None
-    """Its counts at the last clean close, None if they were not recorded."""
+    """Counts of the database at the last clean close, None if they were not recorded."""
     lost: str = ""
-    """The part of a log whose writes are lost, LevelDB's or the arrival log, or ""."""
+    """The lost part of LevelDB's logs or of the arrival log, or ""."""
     lost_earlier: bool = False
-    """True if an earlier opening found this. Then LevelDB has removed the log."""
+    """True if LevelDB's logs do not show `lost`: an earlier opening found it, and LevelDB then removed the log."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Note:
-    """Content of the file."""
+    """Content of the file `counts`."""
 
     generation: str
     next: int = 0
@@ -63,7 +63,7 @@ def find_evidence(database: Path, *, is_open: bool = False) -> Evidence:
     If the database `is_open`, its log is in use and is not searched.
     """
     note = _read(database)
-    with storage_errors(f"the logs in {database} cannot be read"):
+    with storage_errors(f"cannot read the logs in {database}"):
         lost = "" if is_open else lost_writes(database)
     closed = Counts(note.next, note.posts, note.deletion_rows) if note.next else None
     return Evidence(closed, lost or note.lost, lost_earlier=not lost)
@@ -93,7 +93,7 @@ def _note_loss(database: Path, lost: str) -> None:
 
 
 def note_counts(database: Path, counts: Counts) -> None:
-    """Record the counts of a database that was just closed, unless that is done. Counts from before a loss are kept."""
+    """Record the counts of a database that was just closed. Higher counts from before a loss are kept."""
     before = _read(database)
     note = _Note(database.name, **asdict(counts), lost=before.lost)
     if note == before or before.next > counts.next:
@@ -106,8 +106,8 @@ def lost_writes(database: Path) -> str:
     """Return which part of its logs LevelDB drops without an error when it opens a database, or "".
 
     LevelDB skips a block with zeros, ignores a record that is longer than the file, and does not detect a missing log.
-    Zeros remain after a power failure of writes that were not synced. The last log may end within a record: that
-    remains of a killed process, which had not acknowledged it.
+    After a power failure, zeros may replace writes that were not synced. A last log that ends within a record is not
+    reported: the killed process had not acknowledged that write.
     """
     listed = read_readable(database)
     if is_log_missing(database, listed):
@@ -127,7 +127,7 @@ def _file(database: Path) -> Path:
 
 
 def _read(database: Path) -> _Note:
-    """Return the note about a database, an empty one if it is missing or unreadable."""
+    """Return the note about a database, or an empty note if it is missing or unreadable."""
     try:
         fields = json.loads(_file(database).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):

@@ -2,18 +2,18 @@
 
     STORE               JSON: {"format": 1, "dialect": "legacy", "generation": "generation-000002", "store": 32 hex
                         digits that no other store has, "kept": ["generation-000001"]}
-    lock                locked with flock while the store is open; has the owner's process id
+    lock                locked with flock while the store is open; contains the owner's process id
     control.sock        exists while the owner serves other processes: `cablestore.remote.unix_socket`
     peers.json          a node's marks of its peers: `cablestore.peers.sync_state`
     bans.json           banned peers: `cablestore.peers.bans`
-    policy.toml         which posts a node accepts: `cablestore.peers.policy`
-    last-backup.json    when the store was last backed up: `cablestore.index.last_backup`
-    last-check.json     when the store was last checked, and the result: `cablestore.index.last_check`
+    policy.toml         the rules for the posts that a node accepts: `cablestore.peers.policy`
+    last-backup.json    time and folder of the last backup: `cablestore.index.last_backup`
+    last-check.json     time and result of the last check: `cablestore.index.last_check`
     counts              second copy of the live database's counts: `cablestore.index.evidence`
     identity            the key file of the store's own user, created on first use
     generation-000002/  a LevelDB with all other data
-    generation-000001/  an earlier LevelDB, kept to go back to; or one that STORE does not name. The latter is kept,
-    unless its file UNNAMED shows that a rebuild or a reindexing left it
+    generation-000001/  an earlier LevelDB that STORE lists as kept, or a LevelDB that STORE does not list. The latter
+                        is removed if its file UNNAMED shows that a rebuild or a reindexing left it
     sds/                causal logs and their lock: `cablestore.sds.log`
     search.sqlite       full-text index, search.sqlite-sums with checksums of its pages, and search.sqlite-wal while it
                         is open; all of them can be removed: `cablestore.search`
@@ -83,7 +83,7 @@ CAUSAL_LOGS: Final = "sds"
 SEARCH_INDEX: Final = "search.sqlite"
 SEARCH_SUMS: Final = f"{SEARCH_INDEX}-sums"
 SEARCH_FILES: Final = (SEARCH_INDEX, SEARCH_SUMS, *(f"{SEARCH_INDEX}-{kind}" for kind in ("wal", "shm", "journal")))
-"""Files of the full-text index: SQLite's, and the checksums of the first one."""
+"""Files of the full-text index: SQLite's files, and the checksums of the database file."""
 _OWN_NAMES: Final = frozenset(
     {
         HEADER_FILE,
@@ -123,8 +123,8 @@ class Folder(ProcessBound):
     def open(cls, path: Path, *, create: bool, dialect: Dialect | None) -> Self:
         """Lock the folder and read its header. With `create`, create a store if none exists.
 
-        Raises OpenError and its subclass StoreLockedError, CorruptStoreError if the header or the database that it
-        names is missing, and StorageError for I/O errors. After an error, nothing was written.
+        Raises OpenError and its subclass StoreLockedError. Raises CorruptStoreError if the header or its database is
+        missing, and StorageError for I/O errors. After an error, nothing was written.
         """
         path = store_path(path).absolute()
         with opening(path, path / HEADER_FILE):
@@ -165,7 +165,7 @@ class Folder(ProcessBound):
     def open_without_header(cls, path: Path, generation: str) -> Self:
         """Lock the folder without reading its header, to activate `generation` with `restore`.
 
-        Raises OpenError if that generation is missing, holds no database or is unfinished.
+        Raises OpenError if that generation is missing, does not contain a database or is unfinished.
         """
         path = store_path(path).absolute()
         database = path / generation
@@ -184,8 +184,8 @@ class Folder(ProcessBound):
     def restore(self, dialect: Dialect) -> None:
         """Write a new header with the generation for which the folder was opened.
 
-        The store gets a new id, because its arrival log may differ from that of the lost database. Other generations in
-        the folder are kept, but are not in the header.
+        The store gets a new id, because its arrival log may differ from the log of the lost database. Other generations
+        in the folder are kept, but are not in the header.
         """
         with storage_errors(f"cannot write the header of {self.path}"):
             for name in names_of(self.path):
@@ -224,7 +224,7 @@ class Folder(ProcessBound):
     def begin(self, name: str | None = None) -> str:
         """Create an empty folder for a new generation, marked as unfinished, and return its name.
 
-        Opening the store removes it, unless `activate` was called before. The name is the next one, or the given one.
+        Opening the store removes it, unless `activate` was called before. Its name is by default the next number.
         """
         self._require_writable()
         name = name or next_name(self.path, self.generations)
@@ -237,7 +237,7 @@ class Folder(ProcessBound):
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:
-        """Yield an empty folder for temporary files, for a read-only store outside of its folder.
+        """Yield an empty folder for temporary files. If the store is read-only, it is outside the store's folder.
 
         It is removed afterwards, at the latest when the store is next opened.
         """
@@ -288,7 +288,7 @@ class Folder(ProcessBound):
         return name
 
     def remove(self, generation: str) -> None:
-        """Remove a generation that is not the live one, first from the header."""
+        """Remove a generation from the header, and then its files. The live generation cannot be removed."""
         self._require_writable()
         if generation == self.header.generation:
             raise ValueError(f"{generation} is the live generation")
@@ -337,7 +337,7 @@ class Folder(ProcessBound):
 def store_path(location: str | os.PathLike[str]) -> Path:
     """Return the path of the folder of a store, which may not exist yet. Raises ArgumentError.
 
-    It must be UTF-8, even if it is relative, because LevelDB rejects other paths.
+    The absolute path must be UTF-8, because LevelDB rejects other paths.
     """
     path = files.usable_path(location)
     absolute = path.absolute()
@@ -365,7 +365,7 @@ def _find(path: Path, dialect: Dialect | None, *, create: bool) -> Header | None
             return header
         reject_half_restored(path)
         reject_lost_header(path)
-        # A folder without a header may be a store whose creation was interrupted. Any other file is not a store's.
+        # A folder without a header may be a store whose creation was interrupted. Other files do not belong to a store.
         foreign = sorted(
             entry.name for entry in path.iterdir() if not (is_own(entry.name) or files.is_foreign(entry.name))
         )

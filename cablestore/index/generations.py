@@ -1,4 +1,4 @@
-"""Databases in the folder of a store: their names, and the mark of generations outside of the header."""
+"""Databases in the folder of a store: their names, and the marks of generations that the header does not list."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DRAFT: Final = ".new"
 """Suffix of a file before it is renamed."""
 
 _MARK: Final = "UNNAMED"
-"""File in a generation that STORE does not name, or not yet. It contains one line, one of the following."""
+"""File in a generation that STORE does not name, or does not name yet. It contains one of the following lines."""
 UNFINISHED: Final = "unfinished"
 FINISHED: Final = "finished"
 REPLACED_BY: Final = "replaced by "
@@ -53,7 +53,7 @@ def in_order(generations: Iterable[str]) -> tuple[str, ...]:
 
 
 def mark_of(database: Path) -> str:
-    """Return the text of the mark in a generation, or "" if there is no mark."""
+    """Return the text of the mark in a generation, or "" if it is not marked."""
     try:
         return (database / _MARK).read_text(encoding="utf-8", errors="replace").strip()
     except (FileNotFoundError, NotADirectoryError):

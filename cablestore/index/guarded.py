@@ -1,7 +1,7 @@
-"""Guards of custom views: the results of their functions are checked, and their errors contain the view's name.
+"""Guards of custom views: they check the results of a view's functions, and add the view's name to errors.
 
-Cablestore's own views are not guarded, because tests check the same rules. A guard raises before anything is written,
-so the whole transaction is dropped.
+Cablestore's own views are not guarded, because tests check the same rules. A guard raises before the store writes, so
+the whole transaction is cancelled.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from cablestore.index.tombstone import Tombstone
 from cablestore.protocol.post import Post
 
 _OF_THE_STORE: Final = (StorageError, StoreClosedError)
-"""Errors of the reader that a view's function gets. They are not errors of the view."""
+"""Errors of the reader that a view's function uses. They are not errors of the view."""
 _SHORTENING_BYTES: Final = bytes(range(4))
 _SHOWN_BYTES: Final = 80
 
@@ -107,7 +107,7 @@ class GuardedItems(_Guard):
     """A function that yields rows as they are read."""
 
     def __call__(self, *arguments: Any) -> Iterator[Row]:
-        """Call the function and check its errors."""
+        """Call the function and yield its rows. Add the view's name to errors."""
         found = self._called(*arguments)
         try:
             yield from found

@@ -18,7 +18,7 @@ FORMAT: Final = 1
 
 HEADER_FILE: Final = "STORE"
 RESTORING: Final = "RESTORING"
-"""Folder in which a restore creates a store. Then the store is moved out of it, STORE last."""
+"""Folder in which a restore creates a store. It then moves the files to the parent folder, STORE last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +30,11 @@ class Header:
     store_id: str
     """Random id of this store. Exports contain it, so that a reindexing recognizes the exports of its own store."""
     kept: tuple[str, ...] = ()
-    """Generations besides the live one that are kept until they are removed by name, oldest first."""
+    """Other generations that are kept until they are removed by name, oldest first."""
 
 
 def peek(path: Path) -> Header | None:
-    """Return the header of the store in a folder without opening it, None if the folder has no store.
+    """Return the header of the store in a folder without opening it, None if the folder does not contain a store.
 
     Raises CorruptStoreError if the header or its database is missing, and otherwise like `Folder.open`.
     """
@@ -76,7 +76,7 @@ def _problem_of(database: Path) -> str:
     if not database.exists():
         return "is missing"
     if not holds_database(database):
-        return "contains no database"
+        return "does not contain a database"
     return "is unfinished" if mark_of(database) == UNFINISHED else ""
 
 
@@ -90,7 +90,7 @@ def reject_half_restored(path: Path) -> None:
 
 
 def reject_lost_header(path: Path) -> None:
-    """Raise CorruptStoreError if a folder without a header has databases of a store."""
+    """Raise CorruptStoreError if a folder without a header contains databases of a store."""
     if any(mark_of(path / name) not in {UNFINISHED, FINISHED} for name in databases_of(path)):
         raise CorruptStoreError(f"{path / HEADER_FILE} is missing. {what_is_there(path)}")
 
@@ -122,7 +122,7 @@ def _read(path: Path) -> Header:
         ) from None
     if version != FORMAT:
         raise OpenError(
-            f"the store at {path} has format {version}, this version of cablestore reads {FORMAT}. "
+            f"the store at {path} has format {version}, but this version of cablestore reads {FORMAT}. "
             + ("Install a newer version" if version > FORMAT else "Export it with the version that wrote it")
         )
     for found in (generation, *kept):

@@ -21,7 +21,7 @@ class LastBackup(LastRecord, frozen=True, kw_only=True):
 
 
 def last_backup(store: Path) -> LastBackup | None:
-    """Return the last complete backup of the store in a folder, None if none is known."""
+    """Return the last complete backup of the store in a folder, None if no backup is recorded."""
     return read_last(store, LAST_BACKUP, LastBackup)
 
 

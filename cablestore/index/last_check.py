@@ -15,7 +15,7 @@ LAST_CHECK: Final = "last-check.json"
 
 
 class LastCheck(LastRecord, frozen=True, kw_only=True):
-    """The last complete check of a store: when it ended, the number of checked posts, and of problems.
+    """The last complete check of a store: when it ended, and the numbers of checked posts and of problems.
 
     `signatures` is True if the signatures of all posts were verified too.
     """
@@ -26,7 +26,7 @@ class LastCheck(LastRecord, frozen=True, kw_only=True):
 
 
 def last_check(store: Path) -> LastCheck | None:
-    """Return the last complete check of the store in a folder, None if none is known."""
+    """Return the last complete check of the store in a folder, None if no check is recorded."""
     return read_last(store, LAST_CHECK, LastCheck)
 
 

@@ -1,4 +1,4 @@
-"""When work on a whole store was last complete: small JSON files in its folder, `last-backup.json` and others.
+"""When work on a whole store was last complete: small JSON files in its folder, such as `last-backup.json`.
 
     {"format": 1, "at_ms": 1700000000000, ...}
 
@@ -20,7 +20,7 @@ from cablestore.files import write_atomically
 
 
 class LastRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """When the work was complete. Subclasses add its result."""
+    """The record of complete work. Subclasses add its result."""
 
     format: Literal[1] = 1
     at_ms: int
@@ -37,6 +37,6 @@ def read_last(store: Path, name: str, kind: type[RecordT]) -> RecordT | None:
 
 
 def write_last(store: Path, name: str, record: LastRecord) -> None:
-    """Replace a record. A disk that cannot be written does not make the recorded work fail."""
+    """Replace a record. Errors of the disk are ignored, so that the recorded work does not fail."""
     with suppress(StorageError):
         write_atomically(store / name, msgspec.json.encode(record, order="deterministic") + b"\n")

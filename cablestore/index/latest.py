@@ -19,6 +19,6 @@ def order_key(timestamp_ms: int, digest: bytes) -> bytes:
 
 
 def order_key_of_row(row: Row) -> bytes:
-    """Return the order key of a post, from a row whose key ends in its sort time and whose value is its hash."""
+    """Return the order key of a post from a row `...!<mono-ts> -> hash`."""
     key, digest = row
     return order_key(time_of(key.rsplit(b"!", 1)[1]), digest)

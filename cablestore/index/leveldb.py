@@ -1,8 +1,8 @@
 """The database of a store: LevelDB through plyvel.
 
-It adds to plyvel the errors of this package, scans that report damaged blocks, and a `close` that is safe while other
-threads read. plyvel's own iterators stop without an error when the last block is unreadable, and backwards they skip a
-row at the start of a range. No deleted row appears again, as it may with LevelDB's snapshots.
+It adds the errors of this package, scans that report damaged blocks, and a `close` that is safe while other threads
+read. plyvel's own iterators stop without an error when the last block is unreadable. Read backwards, they skip a row at
+the start of a range. Deleted rows do not appear again, as they may with LevelDB's snapshots.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from cablestore.index.leveldb_thread import THREAD, TRIAL_TIMEOUT_S, no_thread
 from cablestore.interruptible import in_thread
 
 _MENDING_SIZE_BYTES: Final = 2**18
-"""Free space that is needed to open the database again besides that of its logs: a new list of tables and a new log."""
+"""Free space for a new list of tables and a new log. To open the database again, the size of its logs is added."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +44,13 @@ class Tuning:
     write_buffer_size_bytes: int = 16 * 2**20
     block_cache_size_bytes: int = 32 * 2**20
     block_size_bytes: int = 3 * 2**10
-    """A random read of a post reads its whole block: 8 us with this size, 18 us with 8 KB, which saves 8% of disk."""
+    """A random read of a post reads its whole block, in 8 us. 8 KB would take 18 us and save 8% of disk space."""
     table_size_bytes: int = 2 * 2**20
     """A truncated table is lost completely, because its index is at the end."""
     bloom_filter_bits: int = 10
-    """A look-up of a missing key costs 3 us with a filter, 10 to 20 us without. Most look-ups are of missing keys."""
+    """A look-up of a missing key takes 3 us with a filter, 10 to 20 us without. Most look-ups are of missing keys."""
     max_open_files: int = 1000
-    """Enough for all tables of a million posts. Opening a table again costs 100 us."""
+    """Enough for all tables of a million posts. Opening a table again takes 100 us."""
 
 
 class LevelDB(forks.ProcessBound):
@@ -61,7 +61,7 @@ class LevelDB(forks.ProcessBound):
     ) -> None:
         """Open the folder. With `create`, create a database if none exists.
 
-        With `paranoid` a damaged log is an error; otherwise everything after the damage is dropped. Raises
+        With `paranoid` a damaged log is an error; otherwise the rows after the damage are dropped. Raises
         CorruptStoreError for damage, and for a missing database if `create` is false. Raises StorageError for I/O
         errors.
         """
@@ -73,8 +73,8 @@ class LevelDB(forks.ProcessBound):
         self._db = self._connect(create=create)
         self._lock = threading.Lock()
         self._compacting = threading.Lock()
-        """Lock of a compaction, which may take minutes: only `close` and `mend` wait for it. It is acquired before the
-        other.
+        """Lock of a compaction, which may take minutes: only `close` and `mend` wait for it. It is acquired before
+        `_lock`.
         """
         self._is_open = True
         self._live = LevelSnapshot(self._db)
@@ -123,10 +123,10 @@ class LevelDB(forks.ProcessBound):
         return database
 
     def _merge_versions(self, database: plyvel.DB, keys: list[bytes]) -> None:
-        """Merge the versions of each key into one, so that no older one appears again.
+        """Merge the versions of each key, so that an older version does not appear again.
 
-        Earlier versions of this package used snapshots of LevelDB, which can leave them in two tables: see
-        `leveldb_snapshot`. The present values are written again first: whatever the compactions do, they remain the newest.
+        Earlier releases of this package used snapshots of LevelDB, which can leave versions in two tables: see
+        `leveldb_snapshot`. The present values are written again first, so they remain the newest in all compactions.
         """
         if not keys:
             return
@@ -153,7 +153,7 @@ class LevelDB(forks.ProcessBound):
         return self._db, *(cursor() for cursors in listed for cursor in list(cursors.values()))
 
     def snapshot(self) -> LevelSnapshot:
-        """Return the current state."""
+        """Return a snapshot of the current state."""
         with self._lock:
             self._require_open()
             snapshot = LevelSnapshot(self._db)
@@ -173,10 +173,10 @@ class LevelDB(forks.ProcessBound):
             self._reopen()
 
     def write(self, rows: Mapping[bytes, bytes | None], *, sync: bool) -> None:
-        """Put and delete (None) all of these rows, or none. With `sync`, return when they are on the disk.
+        """Put rows, and delete keys whose value is None, atomically. With `sync`, return when they are on the disk.
 
         After a failed write all later writes raise StorageError until `mend` succeeds: LevelDB may have left an
-        incomplete record at the end of its log, and the next open would lose everything after it.
+        incomplete record in its log, and the next opening would lose all rows after it.
         """
         with self._lock:
             self._require_open()
@@ -204,8 +204,8 @@ class LevelDB(forks.ProcessBound):
         """Open the database again after a failed write, so that it has a new log. Return False if no write failed.
 
         Open snapshots raise StoreClosedError. The rows of the failed write are either all present or all missing.
-        Raises StorageError without enough free space, or if the last acknowledged write is missing. Then reads
-        continue.
+        Raises StorageError if the disk has too little free space, or if the last acknowledged write is missing. Reads
+        remain possible.
         """
         if self._failure is None:
             return False

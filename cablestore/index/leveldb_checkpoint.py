@@ -1,4 +1,4 @@
-"""Copies of a LevelDB by links: of a closed one, or of one that is open in this process."""
+"""Copies of a LevelDB by links, while it is closed or open in this process."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def link_open_database(path: Path, copy: Path, writing: AbstractContextManager[o
 
     Most tables are linked first. The rest is copied within `writing`, which locks out writers for some milliseconds.
     LevelDB's thread may meanwhile write a log to a table, merge tables and remove the old files. The list is copied
-    before the other files, so the copy is complete if it has all files in this list. Otherwise it is repeated.
+    before the other files, so the copy is complete if it contains all files in this list. Otherwise the copy is
+    repeated.
     """
     current = path / "CURRENT"
     with storage_errors(copy):
@@ -59,7 +60,7 @@ def link_open_database(path: Path, copy: Path, writing: AbstractContextManager[o
 def _link_tables(path: Path, copy: Path) -> None:
     for table in path.glob("*.ldb"):
         link = copy / table.name
-        with suppress(FileNotFoundError):  # it is not needed any more, or the copy is repeated
+        with suppress(FileNotFoundError):  # the table is not needed any more, or the copy is repeated
             if link.exists() and link.stat().st_size != table.stat().st_size:
                 link.unlink()  # without links, it was copied while LevelDB wrote it
             if not link.exists():
@@ -67,13 +68,13 @@ def _link_tables(path: Path, copy: Path) -> None:
 
 
 def _unlink_unlisted(copy: Path) -> None:
-    """Remove the links to tables that the copied list lacks, such as one that LevelDB was just writing."""
+    """Remove the links to tables that the copied list lacks, such as a table that LevelDB was just writing."""
     for table in set(copy.glob("*.ldb")).difference(listed_tables(copy)):
         table.unlink()
 
 
 def _is_complete(copy: Path, name: str) -> bool:
-    """Return True if all files are there, and the database was not opened again: then it reuses numbers of tables."""
+    """Return True if all listed files exist, and the database was not opened again, which reuses numbers of tables."""
     listed = read_readable(copy)
     tables = (copy / f"{number:06d}.ldb" for number in listed.tables)
     is_same = (copy / "CURRENT").read_text(encoding="utf-8").strip() == name

@@ -1,4 +1,4 @@
-"""Errors of this package for the errors of plyvel."""
+"""Conversion of plyvel's errors to errors of this package."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NO_DAMAGE: Final = (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errn
 
 @contextlib.contextmanager
 def reading() -> Iterator[None]:
-    """Raise the error of a failed read of the `with` as `unreadable` does."""
+    """Convert the error of a failed read in the `with`, as `unreadable` does."""
     try:
         yield
     except plyvel.Error as error:

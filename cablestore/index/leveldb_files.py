@@ -11,23 +11,23 @@ from typing import Final
 
 _CURRENT: Final = "CURRENT"
 TABLE_SUFFIXES: Final = frozenset({".ldb", ".sst"})
-"""Of tables. LevelDB used the second one before 1.14."""
+"""Suffixes of table files. LevelDB before 1.14 wrote `.sst` files."""
 _PROBE_SIZE_BYTES: Final = 2**20
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EMLINK})
 
 
 def holds_database(path: Path) -> bool:
-    """Return True if a folder has a LevelDB, or the remains of a damaged one. Raises OSError if it cannot be read."""
+    """Return True if a folder contains a LevelDB, damaged or not. Raises OSError if it cannot be read."""
     return path.is_dir() and ((path / _CURRENT).exists() or holds_data(path))
 
 
 def holds_data(path: Path) -> bool:
-    """Return True if a folder has rows of a LevelDB, in tables or a log."""
+    """Return True if a folder contains rows of a LevelDB, in tables or a log."""
     return any(path.glob("[0-9]*.ldb")) or any(log.stat().st_size for log in path.glob("[0-9]*.log"))
 
 
 def require_room(path: Path, size_bytes: int) -> None:
-    """Raise OSError unless a file of this size can be written to a folder. This includes quotas and process limits."""
+    """Raise OSError if a temporary file of this size cannot be written to a folder, because of its disk or limits."""
     free = os.statvfs(path)
     if free.f_bavail * free.f_frsize < size_bytes:
         raise _no_space()

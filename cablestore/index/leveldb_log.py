@@ -1,7 +1,7 @@
 """Log files of LevelDB, which contain its latest writes, and the format of their records, which manifests use too.
 
-A record is split into chunks that do not cross the boundaries of 32 KiB blocks. Less than 7 bytes at the end of a block
-are zeros.
+A record is split into chunks that do not cross the boundaries of 32 KiB blocks. If less than 7 bytes of a block remain,
+they are zeros.
 
     checksum u32 | size u16 | whole 1, first 2, middle 3 or last 4: u8 | bytes          (all little-endian)
 
@@ -48,7 +48,7 @@ def read_records(data: bytes, *, verify: bool = True) -> Iterator[bytes]:
 
 
 def recorded(record: bytes) -> bytes:
-    """Return a log file with this one record."""
+    """Return the content of a log file with only this record."""
     file = bytearray()
     at = 0
     while at < len(record) or not file:
@@ -68,8 +68,8 @@ def find_silent_end(data: bytes) -> tuple[int, bool]:
     """Return where LevelDB stops reading a log without an error, and True if later records are lost.
 
     An incomplete record at the end is normal: the process was killed while it wrote, and had not acknowledged it.
-    Records are lost if LevelDB skips a block because of zeros, or if a record claims to be longer than the file and
-    complete ones follow it. Damage that LevelDB reports is ignored.
+    Records are lost if LevelDB skips a block because of zeros. They are also lost if a record claims to be longer than
+    the file, and complete records follow it. Damage that LevelDB reports is ignored.
     """
     at = 0
     while at + _CHUNK.size <= len(data):

@@ -1,9 +1,9 @@
-"""Manifests of LevelDB: the lists of tables of closed databases, which can be joined without reading rows.
+"""Manifests of LevelDB: lists of tables. With them, closed databases can be joined without reading rows.
 
     CURRENT            the name of the manifest, and a newline
     MANIFEST-<number>  records, each an edit of the list: added or removed tables, the last number of a write
 
-Records are those of `cablestore.index.leveldb_log`.
+`cablestore.index.leveldb_log` describes the format of records.
 
 An edit is a sequence of fields, each after its number. Numbers are varints, and text follows its length:
 
@@ -35,7 +35,7 @@ _MANIFEST: Final = "MANIFEST-000001"
 
 _FIRST_LIMIT_SIZE_BYTES: Final = 10 * 2**20
 _LAST_LEVEL: Final = 6
-"""Level 1 may have 10 MiB, each further one ten times as much. The last one has no limit."""
+"""The level without a limit. Level 1 may contain up to 10 MiB, and each further level ten times the level before."""
 
 
 class LevelTable(NamedTuple):
@@ -55,13 +55,13 @@ class TableList(NamedTuple):
 
 
 def join_tables(parts: Sequence[Path], path: Path) -> None:
-    """Create one LevelDB in the folder `path`, which must not have one, from closed ones with disjoint ranges of keys.
+    """Join closed LevelDBs with disjoint ranges of keys into a new one in the folder `path`.
 
-    Their tables are linked, not copied. The parts do not change.
+    Their tables are linked, not copied. The parts do not change. `path` must not contain a database.
 
-    Raises StorageError if a part has rows outside of its tables: then a write failed when it was closed, which LevelDB
-    does not report. Raises it also if ranges overlap or a table is truncated or missing, and CorruptStoreError for a
-    damaged list.
+    Raises StorageError if a part has rows outside of its tables, because LevelDB does not report a failed write when it
+    closes. Also raises it if ranges overlap or a table is truncated or missing. Raises CorruptStoreError for a damaged
+    list.
     """
     for part in parts:
         if any(log.stat().st_size for log in part.glob("[0-9]*.log")):
@@ -76,7 +76,7 @@ def join_tables(parts: Sequence[Path], path: Path) -> None:
 
 
 def read_tables(path: Path) -> TableList:
-    """Return the tables of the closed database at `path`. Raises CorruptStoreError, and OSError if it cannot be read."""
+    """Return the tables of the closed database at `path`. Raises CorruptStoreError and OSError."""
     manifest = path / (path / "CURRENT").read_text(encoding="utf-8").strip()
     found: dict[int, LevelTable] = {}
     last_write = 0
@@ -111,7 +111,7 @@ class ReadableList(NamedTuple):
     """The listed tables by number."""
 
     def shared_keys(self) -> list[bytes]:
-        """Return the keys of which two tables of a level have versions. Those of level 0 may have any keys."""
+        """Return the keys that two tables of one level contain. Tables of level 0 may overlap and are ignored."""
         ranges = sorted(table for table in self.tables.values() if table.level)
         return sorted({one.last for one, following in pairwise(ranges) if (one.level, one.last) == following[:2]})
 
@@ -137,8 +137,8 @@ def read_readable(path: Path) -> ReadableList:
 def listed_tables(path: Path) -> list[Path]:
     """Return the files of the tables that LevelDB reads. Only these may be linked into a copy.
 
-    A killed process leaves other tables, and LevelDB writes a table before it lists it. A copy uses their numbers
-    again, and would overwrite the original through the link.
+    A killed process leaves other tables, and LevelDB writes a table before it lists it. A copy would use their numbers
+    again, and overwrite the original through the link.
     """
     listed = read_readable(path).tables
     tables = (file for file in path.iterdir() if file.suffix in TABLE_SUFFIXES and file.stem.isdigit())
@@ -169,10 +169,10 @@ def is_outdated(path: Path, listed: ReadableList) -> bool:
 
 
 def write_database(parts: Sequence[TableList], path: Path) -> None:
-    """Create one database in the folder `path`, which must not have one, from tables with disjoint ranges of keys.
+    """Create one database from tables with disjoint ranges of keys in `path`, which must not contain a database.
 
-    The tables are linked with new numbers. All of them are on one level, the first one whose limit they do not exceed.
-    Raises StorageError if two ranges overlap or a table is truncated, and OSError if writing fails.
+    The tables are linked with new numbers. All of them are on one level, the first level whose limit they do not
+    exceed. Raises StorageError if two ranges overlap or a table is truncated, and OSError if writing fails.
     """
     tables = sorted((table for part in parts for table in part.tables), key=lambda table: _row_key(table.first))
     for one, following in pairwise(tables):

@@ -81,7 +81,7 @@ class ReadableSource:
             _ignoring_damage(cursor.prev if reverse else cursor.next)
 
     def blocks(self, start: bytes, stop: bytes) -> Iterator[list[Row]]:
-        """Yield the readable rows of a range, all at once."""
+        """Yield the readable rows of a range in one list."""
         yield list(self.scan(start, stop))
 
 

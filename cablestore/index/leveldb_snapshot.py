@@ -1,6 +1,6 @@
-"""States of a LevelDB, without the snapshots of LevelDB itself.
+"""Snapshots of a LevelDB that do not use LevelDB's own snapshots.
 
-While one of LevelDB's snapshots exists, a compaction keeps several versions of a key, and may put them into two tables
+While one of LevelDB's snapshots exists, a compaction keeps several versions of a key. It may put them into two tables
 of a level. A later compaction can read only the newer table, and drop a deletion with it: then the older table's value
 appears again (LevelDB 1.22 and 1.23). A cursor keeps a state as well, and compactions ignore it.
 """
@@ -22,7 +22,7 @@ from cablestore.index.leveldb_errors import reading, unreadable
 _FIRST_CHUNK_ROWS: Final = 2
 _LARGEST_CHUNK_ROWS: Final = 256
 _BLOCK_ROWS: Final = 4096
-"""Number of rows that `blocks` has in memory, about 600 kB."""
+"""Number of rows that `blocks` reads at once, about 600 kB."""
 
 
 class LevelSnapshot(Closable, forks.ProcessBound):
@@ -39,7 +39,7 @@ class LevelSnapshot(Closable, forks.ProcessBound):
         self._is_open = True
 
     def _native_parts(self) -> Iterable[object]:
-        """Return the database, unless this is closed. It lists its cursors."""
+        """Return the database, which lists its cursors, unless the snapshot is closed."""
         return (self._database,) if hasattr(self, "_database") else ()
 
     def keep(self) -> None:
@@ -95,7 +95,7 @@ class LevelSnapshot(Closable, forks.ProcessBound):
                 if not self._is_open:
                     raise _closed_error()
                 try:
-                    if cursor is None or cursor is self._kept:  # other calls move the kept one
+                    if cursor is None or cursor is self._kept:  # other calls move the kept cursor
                         cursor = self._kept or self._database.raw_iterator(verify_checksums=True)
                         _seek(cursor, start, stop, reverse=reverse)
                     rows = _next_rows(cursor, start, stop, chunk_rows, reverse=reverse)
@@ -128,8 +128,8 @@ class LevelSnapshot(Closable, forks.ProcessBound):
     def blocks(self, start: bytes, stop: bytes) -> Iterator[list[Row]]:
         """Yield the rows with start <= key < stop in lists of thousands, in half the time of `scan`.
 
-        An unreadable block may end them early without an error. Use this only if the caller knows which rows must
-        exist.
+        An unreadable block may end the iteration early without an error. Use this only if the caller knows which rows
+        must exist.
         """
         rows = None
         while True:

@@ -1,4 +1,4 @@
-"""The thread in which LevelDB writes tables. A child that was forked after it started lacks it."""
+"""The thread in which LevelDB writes tables. A child process lacks it if it was forked after the thread started."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class _BackgroundThread:
             self.runs_at = forks.ancestors
 
     def is_missing(self) -> bool:
-        """Return True in a forked child without the thread."""
+        """Return True in a forked child without the thread. The first call in a child may write a trial database."""
         if self.used_at is None:
             self.used_at = forks.ancestors
         if self.runs_at is None and self.used_at != forks.ancestors:

@@ -27,7 +27,7 @@ SWEPT: Final = b"swept"
 """Exists if the posts of all drops are removed, or nothing is dropped. Otherwise the drops must be read."""
 
 UNDROP: Final = b"undrop"
-"""Where the comparison of the remembered posts with the drops continues, if one is in progress."""
+"""The position at which the comparison of the remembered posts with the drops continues, if it is in progress."""
 
 DROPPED: Final = b"dropped"
 """Posts that were dropped, or rejected because of a drop: hash in hex digits -> the remembered part of the post."""
@@ -60,26 +60,27 @@ when the store is opened.
 """
 
 RULES: Final = b"rules"
-"""The version of the rules by which these drops were derived. With another version, they are derived again, too."""
+"""The version of the rules by which these drops were derived. If it differs, they are derived again, too."""
 
 READ: Final = b"read"
-"""Read marks: channel -> how far the user has read it (`cablestore.store.read_marks`)."""
+"""Read marks: channel -> the position up to which the user has read it (`cablestore.store.read_marks`)."""
 
 LATE: Final = b"late"
-"""Texts that arrived after their channel was marked and are dated before the mark: channel and <mono-ts> -> the text.
+"""Texts that arrived after their channel was marked and are dated before the mark: channel and <mono-ts> -> hash
+and author of the text.
 """
 
 MENTION: Final = b"mention"
-"""Texts that name the user: <mono-ts> -> the text (`cablestore.store.mentions`)."""
+"""Texts that name the user: <mono-ts> -> hash and author of the text (`cablestore.store.mentions`)."""
 
 MENTION_IN: Final = b"mention-in"
-"""The same texts by channel: channel and <mono-ts> -> the text."""
+"""The same texts by channel: channel and <mono-ts> -> hash and author of the text."""
 
 MENTIONING: Final = b"mentioning"
 """The key and the names of the user for the search for mentions. Without this row, mentions are not searched."""
 
 MENTION_SEARCH: Final = b"mention-search"
-"""Which stored texts must still be searched for mentions, if any, and where that continues."""
+"""The stored texts that must still be searched for mentions, and the position at which the search continues."""
 
 MENTION_RULES: Final = b"mention-rules"
 """Version of the rules by which mentions were found. Without this row, all texts are searched again."""

@@ -1,4 +1,4 @@
-"""Forms of local rows. They cannot be derived from other data: a check reports damage, and a rebuild omits the row.
+"""Forms of local rows, which cannot be derived from other data. A check reports damaged rows, a rebuild omits them.
 
 Rows that the store recreates itself (marks of rules and searches) and rows of free content (drafts, values) have no
 form here.
@@ -25,7 +25,7 @@ _HEAD_OF_ACT_SIZE_BYTES: Final = KEY_SIZE_BYTES + 8 + 4
 
 
 def is_damaged(key: bytes, value: bytes) -> bool:
-    """Return True if a local row, given by its whole key, cannot be a row of its name."""
+    """Return True if a local row does not have the form for its name. `key` is the whole key."""
     name, _, rest = key[len(local.PREFIX) :].partition(b"!")
     if name not in _FORMS:
         return False

@@ -1,9 +1,9 @@
 """Position in the history of a database, for files beside the database that depend on it.
 
-A statement such as "all posts up to here are read" is only valid for one database, and as long as its posts exist. So
-the file also stores a position. If the position is not valid when the file is read, the file is void. Posts are lost by
-a power failure, by damage and a rebuild, with `--recover`, `--back-to`, a restored backup, or an older copy of the
-folder. Then the database is another one, or the arrival log has another entry at this number.
+A statement such as "all posts up to here are read" is only valid for one database while its posts exist. So the file
+also stores a position. If the position is not valid when the file is read, the file is void. Causes of lost posts are a
+power failure, damage and a rebuild, `--recover`, `--back-to`, a restored backup, or an older copy of the folder. Then
+the name of the database differs, or the arrival log has another entry at this number.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NUMBER_SIZE_BYTES: Final = 8
 
 
 class LogPosition(NamedTuple):
-    """A database, and the last entry of a post in its arrival log: its number (0 without an entry) and content.
+    """A database, and the number and content of its last log entry of a post (0 and b"" if it does not exist).
 
     Entries of local changes do not count: a later change of the same row replaces them.
     """
@@ -30,7 +30,7 @@ class LogPosition(NamedTuple):
 
     @classmethod
     def after(cls, database: str, last: Arrival | None) -> Self:
-        """Return the position after an entry of a post, None for an empty database."""
+        """Return the position after the entry `last` of a post, which is None if the log contains no such entry."""
         return cls(database, 0, b"") if last is None else cls(database, last.sequence, _content(last))
 
     @classmethod
@@ -46,7 +46,7 @@ class LogPosition(NamedTuple):
         )
 
     def keeps_posts_in(self, reader: Reader) -> bool:
-        """Return True if the position is valid, and no posts from before it were discarded (dropped or pruned) since."""
+        """Return True if the position is valid, and earlier posts were not discarded (dropped or pruned) since."""
         return self.holds_in(reader) and not has_discarded(reader, arrival_log.end_of_batch(reader, self.sequence))
 
     def fields(self) -> dict[str, Any]:
@@ -59,13 +59,13 @@ class LogPosition(NamedTuple):
         match fields:
             case {"database": str(database), "sequence": int(sequence), "entry": str(entry)}:
                 return cls(database, sequence, bytes.fromhex(entry))
-        raise ValueError("a log place needs database, sequence and entry")
+        raise ValueError("a log position needs database, sequence and entry")
 
 
 def mark_at(reader: Reader, position: int) -> bytes:
     """Return bytes that identify the log up to the entry `position`: the last entry of a post up to there.
 
-    kind u8 | hash u8[32] | its number u64, if that is not `position`. Empty if there is no such entry.
+    kind u8 | hash u8[32] | its number u64, if that is not `position`. Empty if the log contains no such entry.
     """
     last = arrival_log.last_post_entry(reader, position)
     if last is None:
@@ -74,7 +74,7 @@ def mark_at(reader: Reader, position: int) -> bytes:
 
 
 def is_shared(reader: Reader, position: int, mark: bytes) -> bool:
-    """Return True if the log, of any database, continues the one that had this mark at `position`."""
+    """Return True if the log continues a log, even of another database, that had this mark at `position`."""
     return position < arrival_log.next_sequence(reader) and mark_at(reader, position) == mark
 
 

@@ -22,10 +22,10 @@ class MemoryDB:
         self._lock = threading.Lock()
         self._is_open = True
         self._snapshots: weakref.WeakSet[MemoryDBSnapshot] = weakref.WeakSet()
-        """Open snapshots of the current state and of older ones."""
+        """Open snapshots of the current state and of older states."""
 
     def snapshot(self) -> MemoryDBSnapshot:
-        """Return the current state."""
+        """Return a snapshot of the current state."""
         with self._lock:
             self._require_open()
             snapshot = MemoryDBSnapshot(self._rows, self._keys)
@@ -44,7 +44,7 @@ class MemoryDB:
         *,
         sync: bool,  # noqa: ARG002 - nothing to sync
     ) -> None:
-        """Put and delete (None) all of these rows."""
+        """Put rows, and delete keys whose value is None, atomically."""
         with self._lock:
             self._require_open()
             if any(snapshot.reads(self._rows) for snapshot in self._snapshots):
@@ -79,7 +79,7 @@ class MemoryDB:
             self._require_open()
 
     def compact(self) -> None:
-        """Do nothing: no space is wasted."""
+        """Do nothing: a database in memory has no unused space."""
         with self._lock:
             self._require_open()
 
@@ -100,7 +100,7 @@ class MemoryDB:
 
 
 class MemoryWriter:
-    """A writer that writes rows at once."""
+    """A writer that writes rows immediately."""
 
     def __init__(self, database: MemoryDB) -> None:
         self._database = database
@@ -112,7 +112,7 @@ class MemoryWriter:
         pass
 
     def put(self, rows: Iterable[Row]) -> None:
-        """Write rows."""
+        """Write rows immediately."""
         self._database.write(dict(rows), sync=False)
 
 

@@ -53,7 +53,8 @@ def dialect_of(value: bytes | None, format_version: int, where: str) -> Dialect 
             return dialect_named(name)
         case {"format": int(found)}:
             raise OpenError(
-                f"{where} has format {found}, this version of cablestore reads {format_version}. Use the version that wrote it"
+                f"{where} has format {found}, but this version of cablestore reads {format_version}. Use the version "
+                "that wrote it"
             )
     return None
 
@@ -61,7 +62,7 @@ def dialect_of(value: bytes | None, format_version: int, where: str) -> Dialect 
 def check_meta(value: bytes, catalog: Catalog, dialect: Dialect, where: str) -> None:
     """Raise OpenError for another dialect, OutdatedViewError for a missing or outdated view.
 
-    Raises CorruptStoreError for a damaged row. Views that the catalog lacks are left to `require_views`.
+    Raises CorruptStoreError for a damaged row. `require_views` checks for views that the catalog lacks.
     """
     match unpack(value):
         case {"dialect": str(name), "views": dict()}:
@@ -84,7 +85,7 @@ def check_meta(value: bytes, catalog: Catalog, dialect: Dialect, where: str) -> 
 
 
 def outdated_views(value: bytes, catalog: Catalog) -> dict[str, int | None]:
-    """Return the views that a database lacks or has in another version than the catalog, with the version found."""
+    """Return the views that differ from the catalog, with the version in the database, or None if it lacks the view."""
     found: dict[str, int] = unpack(value)["views"]
     return {name: found.get(name) for name, version in catalog.versions.items() if found.get(name) != version}
 
@@ -102,9 +103,9 @@ def missing_views(value: bytes | None, catalog: Catalog) -> dict[str, int]:
 
 
 def require_views(value: bytes | None, catalog: Catalog, where: str, drop: frozenset[str] = frozenset()) -> None:
-    """Raise OpenError if a database has views that the catalog lacks, except for those to drop.
+    """Raise OpenError if a database has views that the catalog lacks, except for the views in `drop`.
 
-    Raises ArgumentError for a name to drop that is not among them.
+    Raises ArgumentError for a name in `drop` that is not the name of such a view.
     """
     found = missing_views(value, catalog)
     if drop - found.keys():
@@ -128,7 +129,7 @@ def missing_error(views: dict[str, int], where: str) -> OpenError:
 
 
 def encode_sizes(sizes: Sizes) -> bytes | None:
-    """Return the value of the row of sizes, without views that have no rows; None if no view has any."""
+    """Return the value of the row of sizes without empty views. Return None if all views are empty."""
     present = {name: sizes[name] for name in sorted(sizes) if sizes[name][0]}
     return pack(present) if present else None
 

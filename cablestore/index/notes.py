@@ -1,15 +1,15 @@
-"""Notes: changes besides those of posts, by the numbers of the arrival log.
+"""Notes: changes of local rows, and changes by discarded posts, by their numbers in the arrival log.
 
     !local!noted!<hash of a key>   -> number of the entry u64 | the key
     !local!touched!<number>        -> msgpack list of keys
 
 A change of a local row has an entry of the kind LOCAL. Its 32 bytes are the BLAKE3 hash of the row's key, and the first
-row contains the key. If the earlier one of two entries for one key was alone in its batch, it is removed. So the log
-does not grow when one value changes often.
+row contains the key. If an earlier entry for the same key was alone in its batch, it is removed. So the log does not
+grow when one value changes often.
 
-A discarded post leaves no data. The second row contains the rows of views that it changed: each batch that discards
-posts has one, with the number of the batch's last entry in 16 digits. Clients with an older cursor of any age read it.
-A rebuild ends all cursors, so the rebuilt database starts without these rows.
+A discarded post leaves no data. The second row contains the keys of the rows of views that it changed. Each batch that
+discards posts has such a row, with the number of the batch's last entry in 16 digits. Clients with an older cursor of
+any age read it. A rebuild invalidates all cursors, so the rebuilt database starts without these rows.
 """
 
 from __future__ import annotations
@@ -81,9 +81,9 @@ def has_discarded(reader: Reader, after: int) -> bool:
 
 
 def touched_keys(reader: Reader, after: int, last: int) -> Iterator[bytes]:
-    """Yield the keys changed by posts that were discarded with numbers after `after` and up to `last`.
+    """Yield the keys of rows that discarded posts changed, for the entries after `after` and up to `last`.
 
-    Batches are never split. Raises CorruptStoreError.
+    All keys of a batch are yielded, even if it ends after `last`. Raises CorruptStoreError.
     """
     prefix = local_key(TOUCHED)
     for key, value in reader.scan(prefix + b"%016d" % (after + 1), after_prefix(prefix)):

@@ -27,7 +27,7 @@ class StoreOnDisk:
 
 
 def store_on_disk(path: Path | None) -> StoreOnDisk:
-    """Return what is known of the folder of a store, which may be open in any process."""
+    """Return the state of a store's folder. The store may be open in any process."""
     if path is None:
         return StoreOnDisk()
     header, usage, backup, check = peek(path), disk_usage(path), last_backup(path), last_check(path)

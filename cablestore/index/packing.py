@@ -12,7 +12,7 @@ _PACK: Final = msgpack.Packer().pack  # a new packer per call takes twice the ti
 
 
 def pack(value: Any) -> bytes:
-    """Return the bytes of a value: None, int, bytes, str, and lists and dicts of these. Spark's jobs pickle it."""
+    """Return the bytes of a value: None, int, bytes, str, and lists and dicts of these. Spark pickles this function."""
     packed: bytes = _PACK(value)
     return packed
 

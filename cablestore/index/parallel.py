@@ -6,8 +6,8 @@ Each process opens the database through links to its tables. The work has two st
     ranges of hashes -> pieces, sorted into runs on the disk -> ranges of keys
     (derive posts)                                              (compare or write rows)
 
-A check compares the rows of every range of keys with those in the database. A rebuild writes every range into a
-separate LevelDB; all their tables together are the new database.
+A check compares the rows of every range of keys with the rows in the database. A rebuild writes every range into a
+separate LevelDB. The tables of all of them form the new database.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Origin:
 
     @contextmanager
     def opened(self) -> Iterator[tuple[Reader, int]]:
-        """Open the database; yield a reader and the approximate size in bytes."""
+        """Open the database. Yield a reader and the database's approximate size in bytes."""
         with (
             closing(open_read_only(self.path) if self.is_read_only else LevelDB(self.path)) as database,
             database.snapshot() as state,
@@ -116,7 +116,7 @@ class SharedWork:
 def is_shared_out(size_bytes: int, processes: int | None) -> bool:
     """Return True if several processes share the work on a database of this size.
 
-    `processes` is the requested number.
+    `processes` is the requested number of processes. If it is None, the size of the database decides.
     """
     if processes is not None:
         return processes != 1
@@ -164,7 +164,7 @@ def check_database(
     processes: int | None = None,
     progress: Progress = no_progress,
 ) -> CheckReport:
-    """By default a large database is distributed among one process per core."""
+    """Check a closed database. By default, one process per core share the work on a large database."""
     with origin.opened() as (reader, size_bytes):
         if not is_shared_out(size_bytes, processes):
             return check(reader, catalog, scratch, signatures=signatures, progress=progress)
@@ -252,7 +252,7 @@ class _RebuiltRange:
 def rebuild_into(
     source: Reader, catalog: Catalog, meta: Row, progress: Progress, path: Path, scratch: Path
 ) -> RebuildReport:
-    """Build a new database in the folder `path`, which must not have one, in this process."""
+    """Build a new database in the folder `path`, which must not contain one, in this process."""
     with closing(LevelDB(path, create=True)) as target:
         return rebuild(source, target, catalog, meta, scratch, progress)
 
@@ -266,9 +266,9 @@ def rebuild_database(
     path: Path,
     scratch: Path,
 ) -> RebuildReport:
-    """Build a new database in the folder `path`, which must not have one, with temporary files in `scratch`.
+    """Build a new database in the folder `path`, which must not contain one, with temporary files in `scratch`.
 
-    By default a large database is distributed among one process per core. Raises CorruptStoreError if the origin cannot
+    By default, one process per core share the work on a large database. Raises CorruptStoreError if the origin cannot
     be read completely.
     """
     with origin.opened() as (source, size_bytes):

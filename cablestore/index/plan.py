@@ -1,9 +1,9 @@
-"""The plan of a batch: all rows that change when posts are added and removed, computed before anything is written.
+"""The plan of a batch: all rows that change when posts are added and removed, computed before the write.
 
 A plan reads one state of the database, collects changes in memory and returns them as one atomic write. It does not
 write anything itself, so an unused plan has no effect.
 
-    add, lay, discard    read the overlay: the base with the changes so far, so that a post sees those before it
+    add, discard, ...    read the overlay: the base with the changes so far, so that a post sees the posts before it
       |         |
       |         +-- parts of folds, counts of tallies, moves in trees --> collected by key
       +-- rows of one post or one tombstone --> changes                         |
@@ -12,15 +12,16 @@ write anything itself, so an unused plan has no effect.
       |
       +-- PlannedWrite: one atomic write, with the sizes of the views and the entries of the arrival log
 
-A row that follows from one post is put or deleted immediately. The changes of a row that many posts share (a membership,
-the number of posts of a channel, the sums of a tree) are collected. `finish` reads and writes that row once per batch.
+A row that follows from one post is put or deleted immediately. Many posts share a membership, the number of posts of a
+channel, or the sums of a tree. The changes of such a row are collected, and `finish` reads and writes it once per
+batch.
 
 A part is added to a fold by a merge with the stored part. It cannot be removed that way: a maximum cannot be undone. A
 fold that loses a part is computed again from the remaining rows (`Fold.refold`). So `finish` does this while the
-overlay only has rows.
+overlay contains only rows of single posts and tombstones.
 
 The rows of views do not depend on the order of the posts or on the batches: `derive` computes the same rows from all
-posts at once, and `check` compares the two.
+posts at once, and `check` compares both.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ _OWN_VALUES: Final = local_key(VALUE)
 
 
 class Position(NamedTuple):
-    """Lengths of the lists of posts in a plan at some time. The lists only grow."""
+    """Lengths of the lists of posts in a plan at one moment. The lists only grow."""
 
     added: int = 0
     removed: int = 0
@@ -83,15 +84,15 @@ class PlannedWrite(NamedTuple):
     sizes: Sizes
     next_sequence: int | None
     last_entry: Arrival | None
-    """The last entry of a post that it adds to the arrival log."""
+    """The last entry of a post that the write adds to the arrival log."""
     is_local: bool = False
-    """True if it only changes the user's own values."""
+    """True if the write only changes the user's own values."""
 
 
 class Plan:
-    """Collects the changes of a batch to the state of `base`. Discard the plan if a post is not verified.
+    """Collector of the changes of a batch to the state of `base`. Discard the plan if a signature is invalid.
 
-    The arrival log continues at `next_sequence`. If it is None, nothing is logged.
+    The arrival log continues at `next_sequence`. If it is None, the plan does not log changes.
     """
 
     def __init__(self, base: Reader, catalog: Catalog, sizes: Sizes, next_sequence: int | None) -> None:
@@ -125,7 +126,7 @@ class Plan:
         self.remembered: Final[list[Post]] = []
         """Posts that are not stored, but remembered in local rows."""
         self.types: Final[set[int]] = set()
-        """The types of all these posts."""
+        """The types of all added, removed and remembered posts."""
 
     @property
     def reader(self) -> Reader:
@@ -138,7 +139,7 @@ class Plan:
         return Position(len(self.added), len(self.removed), len(self.discarded), len(self.remembered))
 
     def add(self, post: Post) -> Verdict:
-        """Add a post: ACCEPTED, DUPLICATE, or DELETED by its author."""
+        """Add a post. Return ACCEPTED, DUPLICATE, or DELETED if its author deleted it."""
         own_key = record_key(post)
         if self._reader.get(own_key) is not None:
             return Verdict.DUPLICATE
@@ -162,10 +163,10 @@ class Plan:
         return Verdict.ACCEPTED
 
     def add_tombstone(self, stone: Tombstone) -> bool:
-        """Lay a tombstone, and remove its target if that is a live post of its author. Return True if it changed.
+        """Add a tombstone, and remove its target if it is a live post by the same author.
 
-        The skeleton of the tombstone is a claim of another store. It is ignored if this store has the target or found
-        it dead.
+        Return True if the tombstone is new or changed. The skeleton of the tombstone is a claim of another store. It is
+        ignored if this store has the target or confirmed its deletion.
         """
         known = self._reader.tombstone(stone.target, stone.author)
         target = self._reader.post(stone.target) if known is None or not known.is_effective else None
@@ -179,7 +180,7 @@ class Plan:
         return merged != known
 
     def confirm_deletion(self, stone: Tombstone) -> None:
-        """Record that this store itself had the target and its deletion. `stone` is effective and was laid before."""
+        """Record that this store itself had the target and its deletion. `stone` is effective and was added before."""
         self._overrule(stone, stone.skeleton)
         self.set_local(CONFIRMED, stone.target_hex, stone.author)
 
@@ -195,11 +196,11 @@ class Plan:
                 self._notes[full_key] = None
 
     def touch(self, key: bytes) -> None:
-        """Remember that a discarded post changed the row with this key, because the post is lost."""
+        """Record that a discarded post changed the row with this key, because the post is lost."""
         self._touched[key] = None
 
     def discard(self, digest: bytes) -> Verdict:
-        """Remove a post without a tombstone: DISCARDED, UNKNOWN, or KEPT for a post/delete."""
+        """Remove a post without leaving a tombstone. Return DISCARDED, UNKNOWN, or KEPT for a post/delete."""
         post = self._reader.post(digest)
         if post is None:
             return Verdict.UNKNOWN
@@ -279,7 +280,7 @@ class Plan:
     def _folded(self) -> list[tuple[Fold, bytes, bytes | None, bytes | None]]:
         """Return (fold, key, value before, value after) of every changed fold.
 
-        Folds that lost a part are computed again from rows. The overlay only has rows at this time.
+        Folds that lost a part are computed again from rows. The overlay does not contain changes of folds yet.
         """
         found = []
         for key, fold in self._refolds.items():
@@ -335,7 +336,7 @@ class Plan:
             self._put_tombstone(stone, replace(stone, skeleton=skeleton if stone.author == target.author else None))
 
     def _put_tombstone(self, known: Tombstone | None, stone: Tombstone) -> None:
-        """Put a tombstone and the rows that follow from it in place of the known one."""
+        """Put a tombstone and the rows that follow from it. They replace those of `known`."""
         if stone == known:
             return
         self._targets.add(stone.target)

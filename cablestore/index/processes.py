@@ -1,8 +1,8 @@
 """Pools of processes on this machine.
 
 The processes end when their parent ends. If one of them is killed, the parent gets a StorageError. They are loky
-processes: unlike those of the standard library, they do not need a guard in the caller's main module. The pool always
-detects that one of them was killed.
+processes: unlike processes of the standard library, they do not need a guard in the caller's main module. The pool
+always detects that one of them was killed.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _interrupts_blocked() -> Iterator[None]:
 
 @contextmanager
 def _interrupt_delayed() -> Iterator[None]:
-    """Delay Ctrl-C until the body ends. Only the main thread receives it, and no thread does if the signal is ignored."""
+    """Delay Ctrl-C until the body ends. Only the main thread receives it, unless the signal is ignored."""
     handler = signal.getsignal(signal.SIGINT)
     if current_thread() is not main_thread() or not callable(handler):
         yield

@@ -1,8 +1,8 @@
 """A LevelDB that is opened read-only: nothing is written into its folder.
 
 LevelDB does not have such a mode. To open a database it takes a lock, writes a new manifest, and moves the rows of the
-log to a table. So it opens an overlay: a temporary folder with links to the tables, which are immutable, and with
-copies of the manifest and the log. When LevelDB removes an obsolete table, it removes its link.
+log to a table. So it gets an overlay: a temporary folder with links to the tables, which are immutable, and with copies
+of the manifest and the log. When LevelDB removes an obsolete table, it only removes the link.
 
 LevelDB also merges tables during reads. In an overlay, that would write up to the size of the database. So folders with
 the names of the next tables are created: the first merge fails, and LevelDB does not start another.
@@ -30,10 +30,10 @@ _NAMES_TAKEN: Final = 64
 
 
 class ReadOnlyLevelDB(LevelDB):
-    """An overlay of a LevelDB, open in this process. Thread-safe. It is removed when it is closed."""
+    """An overlay of a LevelDB, open in this process. Thread-safe. `close` removes the overlay."""
 
     def __init__(self, overlay: TemporaryFolder, tuning: Tuning | None = None) -> None:
-        """Use `open_read_only`."""
+        """Open the database in the overlay. Callers use `open_read_only`."""
         super().__init__(overlay.path, tuning)
         self._overlay = overlay
 
@@ -50,7 +50,7 @@ class ReadOnlyLevelDB(LevelDB):
         reject_write()
 
     def _merge_versions(self, database: plyvel.DB, keys: list[bytes]) -> None:
-        """Do nothing: without writes, no older version of a row can appear again."""
+        """Do nothing: without writes, older versions of rows cannot appear again."""
 
     def _flush(self) -> None:
         """Do nothing: the log in the overlay is empty."""

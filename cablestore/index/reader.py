@@ -23,7 +23,7 @@ PRIVATE_PREFIX: Final = b"!private!"
 TOMBSTONE_PREFIX: Final = b"!chat!deleted!"
 TARGET_PREFIX: Final = b"!chat!target!"
 AFTER_HEX: Final = b"~"
-"""Sorts after all hex digits."""
+"""A part of a key that sorts after all hex digits."""
 
 _DATA_PREFIX_SIZE: Final = len(DATA_PREFIX)
 
@@ -35,10 +35,11 @@ def _decoded(raw: bytes, dialect: Dialect) -> Post:
 
 
 def reject_newer(error: DecodeError, raw: bytes, hash_hex: bytes) -> None:
-    """Raise OpenError if a stored post is whole, but of an unknown type: a newer version stored it. It is not lost."""
+    """Raise OpenError if a stored post is undamaged, but has an unknown type: a newer version stored it."""
     if error.is_unknown_type and post_hash(raw).hex().encode() == hash_hex:
         raise OpenError(
-            f"the store has posts that this version of cablestore cannot read: {error.reason}. Install a newer version"
+            f"the store contains posts that this version of cablestore cannot read: {error.reason}. Install a newer "
+            "version"
         ) from None
 
 
@@ -61,9 +62,9 @@ def hash_part(row: Row) -> bytes:
 
 
 def fraction_before(hash_hex: bytes) -> float:
-    """Return the fraction of all hashes that is less than this one, because hashes are evenly distributed.
+    """Return the fraction of all possible hashes that precede a hash in hex digits, or 1 if the digits are invalid.
 
-    The hash is that of a key, in hex digits. The result is 1 for a damaged key.
+    Because hashes are evenly distributed, about this fraction of the posts precedes it.
     """
     try:
         return int(hash_hex[:8].ljust(8, b"0"), 16) / 2**32
@@ -139,7 +140,7 @@ class Reader:
     def in_order(self, prefix: bytes) -> Callable[[bytes], bytes | None]:
         """Return a function that looks up keys under `prefix`, passed without it and in ascending order.
 
-        It scans all rows there once. If most are looked up, that takes a third of the time of separate calls of `get`.
+        It scans these rows once. If most are looked up, that takes a third of the time of separate calls of `get`.
         """
         rows = self.prefix(prefix)
         row = next(rows, None)
@@ -154,7 +155,7 @@ class Reader:
         return value
 
     def last(self, prefix: bytes) -> Row | None:
-        """Return the last row under `prefix`."""
+        """Return the last row whose key begins with `prefix`, None if no key does."""
         return next(self.prefix(prefix, reverse=True), None)
 
     def has(self, hash_hex: bytes) -> bool:
@@ -162,7 +163,7 @@ class Reader:
         return self.get(DATA_PREFIX + hash_hex) is not None
 
     def post(self, digest: bytes) -> Post | None:
-        """Return the post with this 32-byte hash, including local-only ones, or None."""
+        """Return the post with this 32-byte hash, which may be local-only, or None."""
         hash_hex = digest.hex().encode()
         raw = self.get(DATA_PREFIX + hash_hex)
         if raw is not None:
@@ -198,7 +199,7 @@ class Reader:
             yield self.unseal(sealed)
 
     def records(self, start: bytes = b"", stop: bytes = AFTER_HEX) -> Iterator[Row]:
-        """Yield the rows from which all others are derived: posts, sealed posts and tombstones, in order of hashes.
+        """Yield the rows from which all other rows are derived: posts, sealed posts and tombstones, in order of hashes.
 
         A tombstone is ordered by its target, before the post with that hash. `start` and `stop` are hex digits: start
         <= hash < stop.
@@ -220,23 +221,23 @@ class Reader:
         return None if value is None else Tombstone.decode(target, author, value)
 
     def tombstones(self, target: bytes | None = None) -> Iterator[Tombstone]:
-        """Yield all tombstones, or all of one target, in key order."""
+        """Yield all tombstones, or the tombstones of one target, in key order."""
         prefix = TOMBSTONE_PREFIX if target is None else tombstone_key(target.hex().encode(), b"")
         for row in self.prefix(prefix):
             yield decode_tombstone(row)
 
     def burial(self, target: bytes) -> Tombstone | None:
-        """Return the effective tombstone of `target`, None if the target is not known to be dead.
+        """Return the effective tombstone of `target`, None if the target is not known to be deleted.
 
-        It may be only a claim of another store (see `is_deletion_confirmed`). If several authors are claimed, the first in key
-        order is returned.
+        It may be only a claim of another store (see `is_deletion_confirmed`). If several authors are claimed, return
+        the tombstone of the first author in key order.
         """
         return next((stone for stone in self.tombstones(target) if stone.is_effective), None)
 
     def is_buried(self, hash_hex: bytes, author: bytes) -> bool:
         """Return True if (target, author) has an effective tombstone.
 
-        Every post that the store found dead has one.
+        Every post whose deletion the store confirmed has such a tombstone.
         """
         key = tombstone_key(hash_hex, author.hex().encode())
         value = self.get(key)
@@ -246,9 +247,9 @@ class Reader:
             return False
 
     def confirms(self, stone: Tombstone) -> bool:
-        """Return True if the post/deletes in a tombstone confirm it.
+        """Return True if the post/deletes that a tombstone lists confirm it.
 
-        A missing or damaged one counts as confirming.
+        A missing or damaged post/delete counts as confirming.
         """
         return all(self._confirms(stone, at_ms, digest) for at_ms, digest in stone.deletions)
 
@@ -267,7 +268,7 @@ class Reader:
         return self.get(local_key(name, key))
 
     def local_rows(self, name: bytes, after: bytes = b"") -> Iterator[Row]:
-        """Yield the local rows of a name with keys after `after`: the part of the key after the name, and the value."""
+        """Yield the local rows of a name with keys after `after`. Keys are without the prefix of the name."""
         prefix = local_key(name)
         start = prefix + after + b"\x00" if after else prefix
         for key, value in self.scan(start, after_prefix(prefix)):
@@ -278,12 +279,12 @@ class Reader:
         return self.local(CONFIRMED, digest.hex().encode())
 
     def is_deletion_confirmed(self, digest: bytes) -> bool:
-        """Return True if this store had a post and its author's deletion, so that it must not request the post again."""
+        """Return True if this store had a post and its author's deletion. Then it must not request the post again."""
         return self.local(CONFIRMED, digest.hex().encode()) is not None
 
 
 class SnapshotReader(Reader):
-    """Reader of a snapshot, which it closes at the end of a `with`."""
+    """Reader of a snapshot. At the end of a `with`, it closes the snapshot."""
 
     __slots__ = ()
     source: SnapshotSource

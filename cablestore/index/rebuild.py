@@ -48,20 +48,20 @@ _LOST_POSTS: Final = ("post ", "local-only post ")
 UNOPENED: Final = "local-only post that does not decrypt"
 _MISSING_POST: Final = "post that is missing"
 _UNKNOWN_NEXT: Final = 10**16
-"""Greater than every number of the arrival log."""
+"""A number greater than every number of the arrival log."""
 _ROWS_WRITTEN: Final = 1_000
 """Number of rows in one write, about 200 kB."""
 
 
 @dataclass(slots=True)
 class RebuildReport:
-    """Result of a rebuild: what was preserved. `damaged` counts what could not be preserved, by reason."""
+    """Result of a rebuild: numbers of preserved posts, tombstones and entries. `damaged` counts losses by reason."""
 
     posts: int = 0
     lost_posts: int | None = 0
     """Number of posts that could not be preserved, None if it is unknown."""
     lost_posts_at_least: int = 0
-    """Lower bound of that number."""
+    """Lower bound of the number of lost posts."""
     posts_before: int | None = None
     """Number of posts in the source, None if it is unknown."""
     tombstones: int = 0
@@ -70,14 +70,14 @@ class RebuildReport:
     arrivals: int = 0
     damaged: Counter[str] = field(default_factory=Counter)
     has_late_tombstones: bool = False
-    """True if the tombstones of some deletions had to be laid again."""
+    """True if the source lacks tombstones of stored post/deletes, so that they are added again."""
     kept_aside: Path | None = None
-    """Path of the old database, if data in it was lost."""
+    """Path of the old database if data was lost, None otherwise."""
     _before: Counts | None = None
     """Counts in the rows of the source, None if they are unreadable."""
     _following: int = 1
     _deletion_rows: int = 0
-    """Rows of deletions in the new database."""
+    """Number of rows of deletions in the new database."""
 
     @property
     def has_all_posts(self) -> bool:
@@ -85,13 +85,14 @@ class RebuildReport:
         return self.lost_posts == 0 and not self.may_lack_deletions
 
     def lose(self, what: str) -> None:
-        """Count something that could not be preserved."""
+        """Count one loss of data with the reason `what`."""
         self.damaged[what] += 1
 
     def compare(self, before: Counts | None, following: int, deletion_rows: int) -> None:
-        """Compare the data read with the counts in the source, None if they are unreadable.
+        """Compare the data read with the counts in the source. `before` is None if they are unreadable.
 
-        `following` is the next number of its arrival log; `deletion_rows` are those in the new database.
+        `following` is the next number of the source's arrival log. `deletion_rows` is the number of rows of deletions
+        in the new database.
         """
         self._before, self._following, self._deletion_rows = before, following, deletion_rows
         is_empty = not self.posts and not self.damaged
@@ -118,15 +119,15 @@ class RebuildReport:
         self._settle(max(known, key=lambda counts: counts.next, default=None), is_exact=is_empty)
 
     def _settle(self, before: Counts | None, *, is_exact: bool) -> None:
-        """Set the number of lost posts from the counts of the source. They are a bound, unless they are exact.
+        """Set the number of lost posts from the counts of the source, or only a lower bound unless they are exact.
 
-        If deletions are lost, deleted posts are back and are counted in place of lost ones.
+        If deletions are lost, restored deleted posts hide the same number of lost posts.
         """
         self.damaged.pop(_MISSING_POST, None)
         damaged = sum(count for what, count in self.damaged.items() if what.startswith(_LOST_POSTS))
         missing = 0 if before is None else before.posts - self.posts
         known_rows = 0 if before is None else before.deletion_rows
-        is_exact &= missing >= 0  # restored discarded posts hide lost ones
+        is_exact &= missing >= 0  # restored discarded posts hide lost posts
         if not is_exact:  # the counts may be older than deletions, each of which has at least one row
             missing -= max(0, self._deletion_rows - known_rows)
         self.may_lack_deletions = not is_exact or self._deletion_rows < known_rows
@@ -151,7 +152,7 @@ def rebuild(
 ) -> RebuildReport:
     """Fill the empty `target` from `source`. The target is complete after this returns and the target is closed.
 
-    Rows that do not fit in memory are sorted in the folder `scratch`. Without that folder all rows must fit.
+    Rows that do not fit in memory are sorted in the folder `scratch`. If it is None, all rows must fit in memory.
     """
     report = RebuildReport()
     sorter = Sorter(Derivation(catalog), catalog, scratch, sample=partial(sampled, source, catalog))
@@ -166,7 +167,7 @@ def rebuild(
 
 
 def add_summaries(source: Reader, target: Database, catalog: Catalog, chosen: Iterable[Summary] | None = None) -> Sizes:
-    """Add the summaries of a target's rows, all or the chosen ones, and return their sizes."""
+    """Add all summaries of a target's rows, or the `chosen` summaries, and return the sizes of their views."""
     sizes: Sizes = {}
     for summary in summaries(catalog) if chosen is None else chosen:
         with target.snapshot() as state, target.bulk_writer() as writer:
@@ -181,7 +182,7 @@ def add_summaries(source: Reader, target: Database, catalog: Catalog, chosen: It
 def add_rest(
     source: Reader, target: Database, catalog: Catalog, meta: Row, sizes: Sizes, report: RebuildReport
 ) -> None:
-    """Add the rows that do not follow from posts and tombstones to a target that has all others."""
+    """Add the rows that do not follow from posts and tombstones to a target that contains all other rows."""
     write_head(target, meta, sizes)
     if report.has_late_tombstones:
         _add_late_tombstones(source, target, catalog)
@@ -201,7 +202,10 @@ def counts_of(sizes: Sizes, catalog: Catalog, following: int) -> Counts:
 
 
 def counts_in(source: Reader, catalog: Catalog) -> tuple[Counts | None, int]:
-    """Return a source's counts of itself, None if unreadable, and the next number of its arrival log."""
+    """Return the counts in a source's rows, None if they are unreadable, and the next number of its arrival log.
+
+    If that number is damaged, return a number greater than every number of the log.
+    """
     try:
         following = arrival_log.next_sequence(source)
     except CorruptStoreError:  # the row is damaged, but not known to be old
@@ -244,7 +248,7 @@ def load_posts(
             if post.sealed is None:
                 loader.put(record)
             else:
-                derivation.rows.append(record)  # its key is out of order with those of other posts
+                derivation.rows.append(record)  # its key is out of order with the keys of other posts
             done += 1
             report.posts += 1
         if derivation.size_bytes >= sorter.run_size_bytes:
@@ -257,7 +261,7 @@ def load_posts(
 
 
 def _fraction(digest: bytes) -> float:
-    """Return the fraction of all hashes that is less than this one. Hashes are evenly distributed."""
+    """Return the fraction of all possible hashes that precede a hash."""
     return int.from_bytes(digest[:4], "big") / 2**32
 
 
@@ -289,7 +293,7 @@ def _settled(source: Reader, report: RebuildReport, start: bytes, stop: bytes) -
 
 
 class Loader:
-    """Loads rows into an empty database, and sums their sizes."""
+    """Loader of rows into an empty database. It sums their sizes."""
 
     def __init__(self, writer: RowWriter, catalog: Catalog) -> None:
         self._writer = writer
@@ -360,7 +364,7 @@ def _has_tombstones(source: Reader, due: Tombstone) -> bool:
 
 
 def _add_late_tombstones(source: Reader, target: Database, catalog: Catalog) -> None:
-    """Lay the tombstones of all deletions in the new database, because the source had lost some."""
+    """Add the tombstones of all post/deletes to the new database, because the source lacks some of them."""
     posts = (_readable_post(source, row, RebuildReport()) for row in source.prefix(DATA_PREFIX))
     stones = chain.from_iterable(tombstones(post) for post in posts if post is not None)
     for batch in batches(stones, lambda _: 128):
@@ -368,15 +372,15 @@ def _add_late_tombstones(source: Reader, target: Database, catalog: Catalog) -> 
 
 
 def add_tombstones(stones: Iterable[Tombstone], plan: Plan) -> None:
-    """Lay tombstones."""
+    """Add tombstones to a plan."""
     for stone in stones:
         plan.add_tombstone(stone)
 
 
 def write_planned(target: Database, reader: Reader, catalog: Catalog, fill: Callable[[Plan], object]) -> None:
-    """Create a plan over the target's current state, let `fill` fill it, and write it.
+    """Create a plan for the target's current state, pass it to `fill`, and write it.
 
-    Posts are read like those of `reader`.
+    The dialect and the decryption of local-only posts are those of `reader`.
     """
     with target.snapshot() as state:
         plan = Plan(reader.over(state), catalog, decode_sizes(state.get(SIZES_KEY)), None)
@@ -388,8 +392,8 @@ def write_planned(target: Database, reader: Reader, catalog: Catalog, fill: Call
 def _copy_local(source: Reader, target: Database, report: RebuildReport) -> None:
     """Copy the local rows that are not damaged.
 
-    A dead post whose skeleton was lost must be found again, so it does not count as witnessed. The applicable drops are
-    derived again when the store opens, because actions may be lost.
+    A confirmed deletion is omitted if its tombstone was lost: the post may then be requested again. The applicable
+    drops are derived again when the store opens, because actions may be lost.
     """
     witnessed, judged = local_key(CONFIRMED), local_key(DECIDED)
     of_dropped = (local_key(DROPPED_LINK), local_key(DROPPED_HEAD))
@@ -417,7 +421,7 @@ def _is_remembered(source: Reader, key: bytes) -> bool:
 def _copy_arrivals(source: Reader, target: Database, report: RebuildReport) -> None:
     try:
         following = arrival_log.next_sequence(source)
-    except CorruptStoreError:  # the log itself shows it
+    except CorruptStoreError:  # the entries of the log show it
         following = 1
         report.lose("next number of the arrival log")
     after = 1

@@ -1,11 +1,11 @@
-"""A cache of the rows of the last batches, so that a store that gets single posts reads few rows.
+"""A cache of the rows of the last batches, so that few rows are read to store a single post.
 
-Nearly every post changes the same counts, sums and folds. With only one writer, these rows cannot change between two of
-its batches: it would read the values that it wrote last.
+Nearly every post changes the same counts, sums and folds. Because only one writer exists, these rows cannot change
+between two of its batches.
 
-A group consists of all rows of a fold whose keys are the same up to their last `!`, such as the heads of a channel.
-LevelDB skips all deleted rows of a group before it reads a remaining one. Each own post replaces a head, so the writer
-caches the groups of `hold`.
+A group consists of the rows of a fold with the same key up to the last `!`, such as the heads of a channel. LevelDB
+skips all deleted rows of a group before it reads a remaining row. Each own post replaces a head, so the writer caches
+the groups of `hold`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class RecentRows:
         """All rows of groups by the prefix of their keys, None for a group that is too large."""
 
     def over(self, source: Source) -> Source:
-        """Return a source with these rows from the cache, and all others from `source`, the current state."""
+        """Return a source that reads cached rows from the cache, and all others from `source`, the current state."""
         return _RememberedSource(self._rows, self._groups, source)
 
     def hold(self, group: bytes, source: Source) -> None:
@@ -71,7 +71,7 @@ class RecentRows:
                 self._groups[name] = None
 
     def forget(self) -> None:
-        """Clear the cache: the database was replaced, or a write failed and its effect is unknown."""
+        """Clear the cache, because the database was replaced, or a write failed and its effect is unknown."""
         self._rows.clear()
         self._groups.clear()
 

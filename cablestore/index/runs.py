@@ -40,11 +40,11 @@ _SAMPLED_POSTS: Final = 10_240
 _HASH_SIZE_BYTES: Final = 16
 
 AFTER_ALL: Final = b"\xff"
-"""Sorts after every key."""
+"""A key that sorts after the keys of all rows."""
 
 _LEVEL: Final = -3
-"""Compression level of zstd, a fast one: runs are read only once and soon. Level 1 takes a third less space and twice
-the time.
+"""Compression level of zstd: a fast level, because runs are read only once and soon. Level 1 takes a third less space
+and twice the time.
 """
 
 
@@ -69,11 +69,10 @@ def write_run(folder: ObjectFolder, name: str, buckets: Sequence[list[Row]]) -> 
 
 
 def bucket_hash(name: str, index: int, blob: bytes) -> int:
-    """Return a hash of a run's part of one bucket, 0 if it has no pieces.
+    """Return a hash of a run's part of one bucket, 0 if the part is empty.
 
-    It depends on the name of the run and the bucket.
-
-    The sums of the hashes written and read are equal unless a run is damaged or swapped with another one.
+    It depends on the name of the run and the bucket. The sums of the hashes written and read are equal unless a run is
+    damaged or swapped with another run.
     """
     if not blob:
         return 0
@@ -137,7 +136,7 @@ def choose_boundaries(sample: Sequence[Row], buckets: int, forced: Iterable[byte
 
 @dataclass
 class Sorter:
-    """Sorts a derivation's pieces, with runs in the folder `scratch`, or in memory without a folder.
+    """Sorter of a derivation's pieces, with runs in the folder `scratch`, or in memory if it is None.
 
     `sample` returns some pieces of all ranges, to choose boundaries. Several sorters can share one derivation: pass all
     of them the same `boundaries`, and each a `name` for its runs.
@@ -156,7 +155,7 @@ class Sorter:
     bucket_size_bytes: ClassVar[int] = MAX_BUCKET_SIZE_BYTES
 
     def make_room(self, fraction: float) -> None:
-        """Write a run if enough pieces are in memory. `fraction` of all posts have been derived so far."""
+        """Write a run if enough pieces are in memory. `fraction` is the part of all posts that is derived so far."""
         size_bytes = self.derivation.size_bytes
         if self.scratch is None or size_bytes < self.run_size_bytes:
             return
@@ -174,7 +173,7 @@ class Sorter:
     def buckets(self) -> Iterator[tuple[bytes, bytes, list[Row]]]:
         """Yield all rows of the pieces, as (start, stop, rows with start <= key < stop), in key order.
 
-        This ends the derivation.
+        Call it once, after all posts are derived.
         """
         if self.scratch is None or not self.runs:
             yield b"", AFTER_ALL, finished(self.derivation.take(), self.catalog)
@@ -205,7 +204,7 @@ def sampled(reader: Reader, catalog: Catalog) -> list[Row]:
 def finished(pieces: list[Row], catalog: Catalog) -> list[Row]:
     """Return the rows of the database from the pieces of a bucket.
 
-    If rows have the same key, which only damage can cause, the greater one is used.
+    If rows have the same key, which only damage can cause, the row with the greatest value is used.
     """
     rows = combine(pieces, catalog)
     keys = [key for key, _ in rows]

@@ -17,7 +17,7 @@ from cablestore.index.cores import usable_cores
 from cablestore.protocol.crypto import EXTENSION, are_signed, is_signed
 
 MAX_THREADS: Final = 8
-"""Without the extension, more threads than this lose more time waiting for Python's lock than they save."""
+"""Maximum number of threads. Without the extension, more threads would mostly wait for Python's lock."""
 
 Results = Callable[[], Sequence[bool]]
 """A function that waits for the verification of posts and returns for each whether its signature is valid, in order."""
@@ -37,8 +37,8 @@ class SignatureVerifier(ProcessBound):
     def start(self, raws: list[bytes], *, ahead: bool = False) -> Results:
         """Start to verify posts. The thread that requests the results helps.
 
-        Set `ahead` if that thread does something else before. Otherwise it verifies a single post itself, because it
-        would take longer to wake another.
+        Set `ahead` if that thread does other work before. Otherwise it verifies a single post itself, because waking
+        another thread takes longer.
         """
         helpers = min(self._helpers, len(raws) if ahead else len(raws) - 1)
         if helpers <= 0:
@@ -53,7 +53,7 @@ class SignatureVerifier(ProcessBound):
         return shared.results
 
     def close(self) -> None:
-        """End the Python threads. Those of the extension wait for the next batch of any verifier."""
+        """End the Python threads. The threads of the extension continue to wait for batches of any verifier."""
         if self._pool is not None:
             self._pool.shutdown()
             self._pool = None
@@ -70,7 +70,7 @@ class _SharedPosts:
         self.helpers: list[Future[None]] = []
 
     def work(self) -> None:
-        """Verify until no post is left."""
+        """Verify posts until other threads have taken the rest."""
         while (place := self._take()) is not None:
             self._found[place] = is_signed(self._raws[place])
 

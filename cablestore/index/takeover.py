@@ -1,4 +1,4 @@
-"""Takeover: prepare a new database to replace a live one that was written to in the meantime.
+"""Takeover: prepare a new database to replace a live database that has changed in the meantime.
 
 The new database was built from exports. It gets the data that exports lack from the live database: later posts,
 local-only posts, claims about deleted posts, local rows and the arrival log. Posts that only one of the two has are
@@ -46,10 +46,10 @@ def take_over(
     keeps: Callable[[Post], bool] = lambda _: True,
     hashes: Iterable[bytes] | None = None,
 ) -> TakeoverReport:
-    """Add the data of `live` to `target`, which already has everything up to number `after` of the arrival log.
+    """Add the data of `live` to `target`, which already contains the posts up to number `after` of the arrival log.
 
-    Posts for which `keeps` returns False are omitted. Without a live database only the log is written: `hashes` are
-    those of all posts of the target, in order, if the caller knows them. A second call changes nothing.
+    Posts for which `keeps` returns False are omitted. If `live` is None, only the log is written. Then `hashes` are the
+    hashes of all posts of the target in order, or None if they are unknown. A second call changes nothing.
     """
     report = TakeoverReport()
     if live is not None:
@@ -62,7 +62,7 @@ def take_over(
         for entries in batches(arrival_log.post_entries(live, after), lambda _: 256):
             _replay(target, live, catalog, [entry.hash for entry in entries], keeps)
             report.arrived_since += len(entries)
-        # The live database's own knowledge of dead posts counts more than the claims of other stores.
+        # Deletions that the live database confirmed override claims of other stores.
         for rows in _lacking(live, target, local_key(CONFIRMED)):
             write_planned(target, live, catalog, partial(_confirm_deletion, live, rows))
         # Posts that the live database dropped are not restored. The store removes other dropped posts when it opens.
@@ -96,9 +96,9 @@ def _add_own(live: Reader, rows: Iterable[Row], plan: Plan) -> None:
 def _replay(
     target: Database, live: Reader, catalog: Catalog, hashes: Iterable[bytes], keeps: Callable[[Post], bool]
 ) -> None:
-    """Apply the outcome of each hash in the live database to the target: a post or none.
+    """Add the live database's post for each hash to the target, or discard the target's post if `live` lacks it.
 
-    Tombstones are laid before.
+    Tombstones are added before.
     """
 
     def work(plan: Plan) -> None:
@@ -134,7 +134,7 @@ def _discard(rows: Iterable[Row], plan: Plan) -> None:
 
 
 def _copy_local(live: Reader, target: Database) -> None:
-    """Copy the live database's local rows to the target, except for posts that the target itself found dead.
+    """Copy the live database's local rows to the target, which keeps its own confirmed deletions.
 
     The applicable drops are derived again when the store opens, because the target may have other posts.
     """
@@ -161,7 +161,7 @@ def _copy_log(live: Reader, target: Database) -> None:
 
 
 def _log_differences(live: Reader | None, target: Database, dialect: Dialect) -> int:
-    """Log the posts that only one of the two databases has; without a live one, all. Return their number."""
+    """Log the posts that only one of the two databases has, or all if `live` is None. Return their number."""
     with target.snapshot() as state:
         reader = Reader(state, dialect)
         first = 1 if live is None else arrival_log.next_sequence(reader)

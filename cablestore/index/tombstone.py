@@ -56,7 +56,7 @@ class Tombstone:
     """The deletion of `target` by `author`, both 32 bytes.
 
     `deleted_by` is the hash of the earliest post/delete of the target, by (timestamp, hash), and `deleted_at_ms` its
-    time. `later` contains the (time, hash) of the next ones in the same order, at most MAX_DELETIONS_LISTED in total.
+    time. `later` lists the (time, hash) of the next post/deletes, at most MAX_DELETIONS_LISTED in total.
     """
 
     target: bytes
@@ -75,10 +75,7 @@ class Tombstone:
 
     @property
     def is_effective(self) -> bool:
-        """True if the target is known to be dead, from the store itself or from another one.
-
-        Otherwise the tombstone waits.
-        """
+        """True if this store had the target, or another store claims it. Otherwise the tombstone waits for it."""
         return self.skeleton is not None
 
     @property
@@ -99,14 +96,14 @@ class Tombstone:
     def for_export(self) -> Self:
         """Return the tombstone for exports and archives, with only the earliest deletion.
 
-        The others follow from posts.
+        The later deletions follow from posts.
         """
         return replace(self, later=()) if self.later else self
 
     def merge(self, other: Self) -> Self:
         """Merge two tombstones of one (target, author). Commutative, associative, idempotent.
 
-        Of two skeletons, the one with the smaller encoding is kept, because it is unknown which one is true.
+        Of two different skeletons, keep the skeleton with the smaller encoding, because either may be true.
         """
         (at, by), *later = sorted({*self.deletions, *other.deletions})[:MAX_DELETIONS_LISTED]
         told = [skeleton for skeleton in (self.skeleton, other.skeleton) if skeleton is not None]
@@ -133,8 +130,8 @@ class Tombstone:
     def read(cls, item: Any) -> Self:
         """Read [target, author, `encode` value of a `for_export` tombstone] from another store.
 
-        Raises ValueError for anything else, and for values that posts and deletions cannot have, because views cannot
-        derive rows from them.
+        Raises ValueError if `item` is malformed, or has values that posts and deletions cannot have: views cannot
+        derive rows from such values.
         """
         match item:
             case [bytes() as target, bytes() as author, bytes() as value] if _are_hashes([target, author]):
@@ -144,7 +141,7 @@ class Tombstone:
                         return stone
                 except (CorruptStoreError, TypeError, OverflowError):
                     pass
-        raise ValueError("not a tombstone: expected [target, author, value]")
+        raise ValueError("invalid tombstone: expected [target, author, value]")
 
 
 def _skeleton_of(fields: Any) -> Skeleton | None:
@@ -203,7 +200,7 @@ def _can_be(stone: Tombstone) -> bool:
 
 
 def _can_have(kind: int, channel: str | None) -> bool:
-    """Return True if a post of this type can have this channel, or none."""
+    """Return True if a post of this type can have this channel, where None is a post without a channel."""
     least = LEAST_CHANNEL_CODEPOINTS.get(kind)
     if least is None or channel is None:
         return least is None and channel is None

@@ -1,8 +1,9 @@
-"""Trees: stored counts and sums over ranges of posts in order of time, which sum any range in a few reads.
+"""Trees: stored counts and sums over ranges of posts in order of time. They sum any range in a few reads.
 
 A tree of a set of posts branches by the digits of <mono-ts>, the time and the hash of a post. The name of a node is the
 common prefix of its posts: 5 digits of the time on the first level, then one digit more on each level. The row of a
-node lists its parts, the nodes one level below, with the number of their posts, the XOR and the sum of their hashes:
+node lists its parts, which are the nodes one level below. For each part, it contains the number of its posts, and the
+XOR and the sum of their hashes:
 
     set      "" row:   tail 170012  |  16998: 910, XOR, sum  |  16999: 400, XOR, sum  |  17001: 150, XOR, sum
                                          |                        |                        |
@@ -13,8 +14,8 @@ node lists its parts, the nodes one level below, with the number of their posts,
 
     <prefix><set>!<node>~ -> for each part, in order: label | count u64 | XOR u8[32] | sum modulo 2^256 u8[32]
 
-The label is the rest of the part's name after the node's. Each set has a row, and each node with more than `leaf_rows`
-posts. The posts of a smaller node are read one by one.
+The label is the rest of the part's name after the node's name. Each set, and each node with more than `leaf_rows`
+posts, has a row. The posts of a smaller node are read one by one.
 
 Most posts are the newest of their set. They would change all rows on the path to them. So the newest part without a
 row, the tail, is stored only in the row of the set, before its parts: size of its name u8 | name | count | XOR | sum.
@@ -54,7 +55,7 @@ _SUMS: Final = struct.Struct(">Q32s32s")
 
 
 class NodePart(NamedTuple):
-    """Part of a node: the rest of its name after the node's, and the number, XOR and sum of its posts."""
+    """Part of a node: the rest of its name after the node's name, and the number, XOR and sum of its posts."""
 
     label: bytes
     posts: int
@@ -65,7 +66,7 @@ class NodePart(NamedTuple):
 Move = tuple[bytes, bytes, int]
 """<set>!<mono-ts> and hash of a post, with 1 if it is added, -1 if it is removed."""
 Change = tuple[bytes, bytes | None, bytes | None]
-"""A key, its value before and its value after. None means no row."""
+"""A key, its value before and its value after. None means that the row does not exist."""
 
 
 def encode_part(part: NodePart) -> bytes:
@@ -104,7 +105,7 @@ def with_part(value: bytes, change: NodePart) -> bytes:
     if len(value) % size:
         raise _damaged()
     at = len(value) - size
-    if at < 0 or not value.startswith(change.label, at):  # usually it is the last one
+    if at < 0 or not value.startswith(change.label, at):  # usually the last part changed
         places = range(0, len(value), size)
         at = size * bisect_left(places, change.label, key=lambda place: value[place : place + len(change.label)])
     is_there = value.startswith(change.label, at)
@@ -163,7 +164,7 @@ class _OpenNode:
 
 
 class TreeBuilder:
-    """Builds the rows of trees, from all items in key order to rows in key order. It keeps a few hundred items."""
+    """Builder of the rows of trees. It accepts all items and returns all rows in key order, and keeps few in memory."""
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
@@ -225,7 +226,7 @@ class TreeBuilder:
         self._run, self._edge = [], _NO_RUN
 
     def _total_of_run(self, label_from: int) -> NodePart:
-        numbers = [int.from_bytes(digest[:HASH_SIZE_BYTES]) for _, digest in self._run]  # it may be longer after damage
+        numbers = [int.from_bytes(digest[:HASH_SIZE_BYTES]) for _, digest in self._run]  # a damaged one may be longer
         return NodePart(self._edge[label_from:], len(numbers), reduce(xor, numbers), sum(numbers) % SUM_MODULUS)
 
     def _close_node(self) -> None:
@@ -277,7 +278,7 @@ def items_in(blocks: Iterable[list[Row]], prefix: bytes) -> Iterator[list[Row]]:
 
 
 def changed(reader: Reader, tree: Tree, moves: list[Move]) -> list[Change]:
-    """Return the changed rows. `reader` has the state before the moves."""
+    """Return the changed rows. `reader` reads the state before the moves."""
     found: list[Change] = []
     if -1 in [sign for _, _, sign in moves]:
         net: Counter[tuple[bytes, bytes]] = Counter()
@@ -299,7 +300,7 @@ def changed(reader: Reader, tree: Tree, moves: list[Move]) -> list[Change]:
 
 
 def _grown(root: bytes, head: bytes, moves: list[Move], leaf_rows: int) -> bytes | None:
-    """Return the row of a set after the moves, None unless they only add posts to its tail."""
+    """Return the row of a set after moves that only add posts to its tail without splitting it, otherwise None."""
     start = 1 + root[0] if root else 0
     stop = start + _SUMS.size
     if len(root) < stop:
@@ -320,7 +321,7 @@ def _grown(root: bytes, head: bytes, moves: list[Move], leaf_rows: int) -> bytes
 
 
 class _Sums:
-    """The moves of a set in order, with running sums. The sum of any range is a difference of two of these."""
+    """The moves of a set in order, with running sums. The sum of any range is a difference of two running sums."""
 
     def __init__(self, moves: list[Move]) -> None:
         self.keys = [key for key, _, _ in moves]
@@ -384,7 +385,7 @@ class _SetChange:
             yield self._key + name + b"~", self._found[name], after
 
     def _altered_tail(self, tail: NodePart) -> NodePart | None:
-        """Change all nodes, and return the tail after the change, None if no post is left."""
+        """Change all nodes, and return the tail after the change, None if the set is empty."""
         stays = all(sign > 0 and key < self._head + tail.label for key, _, sign in self._moves)
         if not stays:
             for name in _above(tail.label):
@@ -422,7 +423,7 @@ class _SetChange:
         return value
 
     def _make(self, node: bytes, level: int, start: int, stop: int) -> None:
-        """Create the row of a node that had none, and the rows below it."""
+        """Create the row of a node without a row, and the rows below it."""
         posts = dict(self._tree.items(self._reader, node, node + b"~"))
         for key, digest, sign in self._moves[start:stop]:
             if sign > 0:
@@ -470,7 +471,7 @@ class _SetChange:
 
 
 def _above(name: bytes) -> list[bytes]:
-    """Return the names of the nodes above a node, starting with that of the set."""
+    """Return the names of the nodes above a node, starting with the set's name."""
     return [name[:size] for size in LENGTHS if size < len(name)]
 
 

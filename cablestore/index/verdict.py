@@ -22,7 +22,7 @@ class Verdict(Enum):
     MALFORMED = "malformed"
     """Not a post of this store's dialect."""
     UNKNOWN_TYPE = "unknown type"
-    """A post of a type that the dialect does not have (wire.md 5.1.4)."""
+    """A post of a type that the dialect does not define (wire.md 5.1.4)."""
     BAD_SIGNATURE = "bad signature"
     """Not signed by its author."""
     TOO_FAR_AHEAD = "too far in the future"
@@ -50,7 +50,7 @@ FALSE_CLAIMS: Final = frozenset({Verdict.MALFORMED, Verdict.BAD_SIGNATURE})
 
 
 class Outcome(NamedTuple):
-    """Outcome for one post. `reason` has details about the verdict."""
+    """Outcome for one post. `reason` contains details about the verdict."""
 
     hash: bytes
     verdict: Verdict

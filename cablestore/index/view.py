@@ -1,7 +1,7 @@
-"""The interface of views, for cablestore's own and for custom ones.
+"""The interface of views, for cablestore's own views and for custom views.
 
-A view consists of a few pure functions of one post. The store adds and removes rows with them, the rebuild and the
-Spark job derive whole databases with them, and `check` compares a database with them.
+A view consists of a few pure functions of one post. With these functions, the store adds and removes rows, the rebuild
+and the Spark job derive whole databases, and `check` checks a database.
 
 There are five kinds of rows:
 
@@ -72,8 +72,8 @@ def _as_it_is(part: bytes) -> bytes | None:
 class Census:
     """Numbers of rows of a fold that count, one number per group.
 
-    A group consists of all rows of the fold whose keys are the same up to their last `!`. The row of the group has the
-    key of the fold's rows with `prefix` instead of the fold's prefix and without the last part. Its value is the
+    A group consists of all rows of the fold whose keys are the same up to their last `!`. The key of the group's row is
+    the key of these rows with `prefix` instead of the fold's prefix, and without the last part. Its value is the
     number, u64 big-endian. A group with the number 0 has no row.
 
     For example, a fold with `!channel!member!<channel>!<pubkey>` and a census with the prefix `!channel!members!`
@@ -106,16 +106,16 @@ class Fold:
     parts: Callable[[Post], list[Row]]
     """Returns the (key, part) pairs of a live post whose type is in `types`."""
     refold: Callable[[Reader, bytes], bytes | None]
-    """Returns the part of a key after a post of its group was removed, None if nothing is left.
+    """Returns the part of a key after a post of its group was removed, None if no part remains.
 
     It is called when a post is deleted or discarded, because a part cannot be subtracted. It reads the remaining rows
-    of any view, but no folds, tallies and summaries, which change later in the same write. Its result must equal the
+    of any view, except folds, tallies and summaries, which change later in the same write. Its result must equal the
     merged parts of all remaining posts. It should need few rows: a view keeps rows in order of time for this.
     """
     merge: Callable[[bytes, bytes], bytes] = max
-    """Merges two parts of one key. By default the greater bytes win."""
+    """Merges two parts of one key. The default returns the greater bytes."""
     dead_parts: Callable[[Tombstone], list[Row]] = _no_rows
-    """Returns the (key, part) pairs of a deletion. They are merged with those of posts."""
+    """Returns the (key, part) pairs of a deletion. They are merged with the parts of posts."""
     stored_value: Callable[[bytes], bytes | None] = _as_it_is
     """Returns the row's value for the merged part, or None if the key must not have a row. The default is the part
     itself.
@@ -138,8 +138,8 @@ class Tally:
     """Numbers of live posts by type, one row for each key.
 
     A post adds 1 to the count of its type when it is stored and subtracts 1 when it is deleted or discarded. The value
-    is a msgpack list of counts, by the number of the type (`decode_counts`): those of types 0 to 9, and further ones up
-    to the last that is not 0. A row whose counts are all 0 is removed.
+    is a msgpack list of counts, by the number of the type (`decode_counts`): the counts of types 0 to 9, and further
+    counts up to the last that is not 0. A row whose counts are all 0 is removed.
     """
 
     prefix: bytes
@@ -156,14 +156,14 @@ class Tally:
 class Tree:
     """Sums over ranges of posts in order of <mono-ts>: any range takes a few reads. See `cablestore.index.tree`.
 
-    The tree of each set has rows under `prefix`: one of the whole set, and one of every range with more than
+    The tree of each set has rows under `prefix`: one row for the whole set, and one row for every range with more than
     `leaf_rows` posts.
     """
 
     prefix: bytes
     """One of the view's prefixes, only for this tree."""
     sets: Callable[[Post], list[bytes]]
-    """Returns the names of the sets that a post is in."""
+    """Returns the names of the sets that contain a post."""
     items: Callable[[Reader, bytes, bytes], Iterator[Row]]
     """Yields (<set>!<mono-ts>, hash) of a set's posts with start <= <set>!<mono-ts> < stop, in order."""
     sources: tuple[bytes, ...]
@@ -185,7 +185,7 @@ def latest_fold(
     key, `says(post)` the content to keep, of any length.
 
     `rows` is a prefix of rows `<rows><group>!<mono-ts> -> hash`, one for each of these posts, from a view of the same
-    catalog. When the latest post is deleted, the previous one is found there in one step.
+    catalog. When the latest post is deleted, the previous post is found there in one step.
     """
     part = partial(_latest_part, prefix, group, says)
     return Fold(prefix=prefix, types=types, parts=part, refold=partial(_refold_latest, prefix, part, rows))
@@ -256,12 +256,12 @@ class View:
     name: str
     """The unique name in the catalog, in statistics and reports."""
     version: int
-    """A number that increases whenever the functions derive other rows than before. A store refuses to read rows of
-    another version until it is rebuilt.
+    """A number that increases whenever the functions derive other rows than before. A store with rows of another
+    version cannot be opened until it is rebuilt.
     """
     prefixes: tuple[bytes, ...]
     """The prefixes of all keys of the view, in the form `!word!` or `!word!word!`, which other views must not use. Each
-    fold, tally, census and tree has its own prefix. A custom view has `!x!<name>!`, or longer ones
+    fold, tally, census and tree has its own prefix. The prefixes of a custom view begin with `!x!<name>!`
     (`Catalog.extended`).
     """
     answers: str
@@ -282,8 +282,9 @@ class View:
 class Catalog:
     """The views of a store, sorted by the types of their posts. Immutable.
 
-    Raises ArgumentError for two views with the same name, and for prefixes that overlap, are reserved or do not have the
-    form `!word!`. Also raises it for a fold, tally, census or tree whose prefix is not one of its view's.
+    Raises ArgumentError for two views with the same name. Raises it for prefixes that overlap, are reserved, or do not
+    have the form `!word!`. Also raises it for a fold, tally, census or tree whose prefix is not one of its view's
+    prefixes.
     """
 
     def __init__(self, views: Iterable[View]) -> None:
@@ -335,7 +336,7 @@ class Catalog:
         return Catalog((*self.views, *map(_guarded, added))) if added else self
 
     def rows(self, post: Post) -> list[Row]:
-        """Return every row that follows from only the post. The one of the reverse hash map is last."""
+        """Return every row that follows from only the post. The row of the reverse hash map is last."""
         rows: list[Row] = []
         for view in self.by_type[post.type]:
             rows += view.rows(post)
@@ -356,18 +357,18 @@ class Catalog:
         return [(fold, key, part) for fold in self._dead_folds for key, part in fold.dead_parts(tombstone)]
 
     def with_dependencies(self, views: frozenset[str]) -> frozenset[str]:
-        """Add the views that must be rebuilt together with these: a tree's, and those of its source rows."""
+        """Return `views` and the views that must be rebuilt with them, because a tree depends on both."""
         for tree in self.trees:
             bound = {self.view_of(prefix) for prefix in (tree.prefix, *tree.sources)}
             views = views | bound if views & bound else views
         return views
 
     def view_of(self, key: bytes) -> str:
-        """Return the name of the view of a key, "" if it belongs to none."""
+        """Return the name of the view of a key, "" if it does not belong to a view."""
         return self.range_of(key)[1]
 
     def range_of(self, key: bytes) -> tuple[bytes, str]:
-        """Return the view's prefix of a key and the view's name, empty if it belongs to none."""
+        """Return the view's prefix of a key and the view's name. Both are empty if it does not belong to a view."""
         index = bisect_right(self.prefixes, (key, "~")) - 1
         if index >= 0 and key.startswith(self.prefixes[index][0]):
             return self.prefixes[index]

@@ -47,11 +47,11 @@ class Access:
 
     @web.middleware
     async def guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Answer a request that is rejected, or that comes by the link with the token, and pass on all others."""
+        """Reject a request, or answer a link that contains the token, or pass the request to the handler."""
         return self._rejection(request) or self._entry(request) or await handler(request)
 
     def _rejection(self, request: web.Request) -> web.Response | None:
-        """Return the response to a request that is rejected whatever its token is."""
+        """Return the response to a request that is rejected regardless of its token, None for others."""
         if request.method not in {"GET", "HEAD"}:
             return web.Response(status=405, text="method not allowed: use GET\n", headers={"Allow": "GET, HEAD"})
         if not is_own_host(request, self._names):
@@ -62,7 +62,7 @@ class Access:
         return None
 
     def _entry(self, request: web.Request) -> web.Response | None:
-        """Return the response to a request without a cookie or with the token in its link, None for others."""
+        """Return the response to a request without a valid token, or with the token in its link, None for others."""
         if request.path.startswith("/static/"):
             return None  # style and script, the same for every store
         given = request.query.get("token")
@@ -78,8 +78,8 @@ class Access:
     def _with_cookie(self, request: web.Request) -> web.Response:
         """Set the cookie, and let the browser open the same page without the token.
 
-        The page opens the next one itself. After a redirect from a link in another program, browsers would withhold the
-        cookie, because it is restricted to requests of the same site.
+        The response is a page that opens this address, not a redirect. After a redirect from a link in another program,
+        browsers would withhold the cookie, because it is restricted to requests of the same site.
         """
         url = request.rel_url.without_query_params("token")
         response = web.Response(text=_ENTER.format(url=escape(str(url))), content_type="text/html")

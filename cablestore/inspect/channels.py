@@ -15,13 +15,13 @@ _COLUMNS: Final = ("name", "topic", "members", "posts", "latest_ms")
 _MAX_MEMBERS: Final = 200
 _MAX_GRAPH_POSTS: Final = 5_000
 _MAX_NAMES: Final = 12
-"""Authors in the legend of a graph."""
+"""Maximum number of authors in the legend of a graph."""
 _COLUMNS_OF_TIME: Final = 120
-"""Bars of the picture of a channel's whole time."""
+"""Maximum number of bars in the chart of all posts of a channel."""
 
 
 async def channels(inspected: Inspected, query: Query) -> Page:
-    """Return all channels."""
+    """Return the list of channels."""
     rows = [
         {
             "name": each.name,
@@ -70,11 +70,11 @@ def message_fields(inspected: Inspected, message: Message) -> dict[str, Any]:
 
 
 async def graph(inspected: Inspected, query: Query) -> Page:
-    """Return the newest posts of a channel in a period with their links, and the posts of its whole time, counted."""
+    """Return the newest posts of a channel in a period with their links, and counts of all its posts over time."""
     store, name = inspected.store, query.channel()
     after_ms, before_ms = query.number("after"), query.number("before")
     if after_ms is not None and before_ms is not None and after_ms >= before_ms:
-        raise ArgumentError("the period ends before its start. Correct the address")
+        raise ArgumentError("invalid period: the start must precede the end. Correct the address")
     limit = max(1, min(query.number("limit", limits.MAX_GRAPH_POSTS) or 1, _MAX_GRAPH_POSTS))
     found = await store.channel_graph(name, limit, after_ms=after_ms, before_ms=before_ms)
     hours = await store.post_counts(3_600_000, channel=name)

@@ -1,4 +1,4 @@
-"""Charts as SVG: posts per day as heat maps, posts per period as bars, sizes."""
+"""Charts as SVG: posts per day as heat maps, posts per period and shares as bars."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _level(count: int, most: int) -> int:
 
 
 def calendar(days: list[tuple[int, int]]) -> Markup:
-    """Return the posts of each day of the last year with posts: a column for each week, Monday first."""
+    """Return a heat map of the posts per day in the year up to the latest post. Each column is a week from Monday."""
     counts = {day_ms // _DAY_MS: count for day_ms, count in days}
     last = max(counts, default=0)
     monday = (last + 3) // 7 * 7 - 3 - 7 * (_WEEKS - 1)
@@ -49,7 +49,7 @@ def calendar(days: list[tuple[int, int]]) -> Markup:
 
 
 def day_line(days: list[tuple[int, int]], start_ms: int, end_ms: int, label: str) -> Markup:
-    """Return the posts of each day of a period in one line."""
+    """Return a heat map of the posts per day of a period, in one line."""
     number = max(1, -(-(end_ms - start_ms) // _DAY_MS))
     width = _LINE_WIDTH / number
     most = max((count for _, count in days), default=0)
@@ -67,7 +67,7 @@ def bars(
     href: Callable[[int, int], str] | None = None,
     chosen: tuple[int | None, int | None] = (None, None),
 ) -> Markup:
-    """Return a bar for each (start, end, posts). With `href`, each bar is a link. Those in the chosen period stand out."""
+    """Return a bar for each (start, end, posts). With `href`, each bar is a link. Bars in `chosen` are emphasized."""
     found = list(periods)
     if not found:
         return Markup()
@@ -92,7 +92,7 @@ def bars(
 
 
 def share(part: int, whole: int) -> Markup:
-    """Return a small bar: a part of a whole."""
+    """Return a small bar that shows a part of a whole."""
     width = round(100 * part / whole, 1) if whole else 0
     return Markup(  # noqa: S704 - numbers only
         f'<svg class="share" viewBox="0 0 100 8" aria-hidden="true" focusable="false"><rect class="bar" width="{width}" '
@@ -101,7 +101,7 @@ def share(part: int, whole: int) -> Markup:
 
 
 def _svg(width: int, height: int, label: str, shapes: list[str], *, is_picture: bool = True) -> Markup:
-    """Return a picture. The label is plain text; shapes have no text of users."""
+    """Return a picture. `label` is escaped; `shapes` must not contain text of users."""
     role = "img" if is_picture else "group"
     return Markup('<svg class="chart" role="{}" aria-label="{}" viewBox="0 0 {} {}" width="{}" height="{}">').format(
         role, label, width, height, width, height

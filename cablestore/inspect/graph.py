@@ -1,4 +1,4 @@
-"""Graphs as SVG: the posts of a channel and their links, and the users who gave roles to each other."""
+"""Graphs as SVG: the posts of a channel and their links, and the users who assigned roles to each other."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def colour_of(key: bytes | str | None) -> str:
 
 
 def causal_order(nodes: Sequence[GraphNode]) -> list[GraphNode]:
-    """Return nodes in an order in which none precedes one that it links to, otherwise by (timestamp, hash)."""
+    """Sort nodes so that each follows the nodes that it links to, otherwise by (timestamp, hash)."""
     known = {node.hash: node for node in nodes}
     children: dict[bytes, list[bytes]] = defaultdict(list)
     waiting = {}
@@ -63,7 +63,7 @@ def causal_order(nodes: Sequence[GraphNode]) -> list[GraphNode]:
 
 
 def placed(nodes: Sequence[GraphNode]) -> list[Placed]:
-    """Return the position of each node. A post continues the lane of a post that it links to, or begins another."""
+    """Return the position of each node. A post continues the lane of a post that it links to, or begins a new lane."""
     tips: list[bytes | None] = []
     found = []
     for column, node in enumerate(causal_order(nodes)):
@@ -110,7 +110,7 @@ def _by_time(places: list[Placed]) -> list[int]:
 
 
 def _is_late(parent_ms: int | None, child_ms: int | None) -> bool:
-    """Return True if a post claims to be older than one that it links to, so a clock was wrong."""
+    """Return True if a post claims to be older than a post that it links to, so a clock was wrong."""
     return parent_ms is not None and child_ms is not None and child_ms < parent_ms
 
 
@@ -136,7 +136,7 @@ def _node(node: GraphNode, x: int, y: int) -> str:
 
 
 def _ruler(moments: list[tuple[int, int | None]], height: int) -> list[str]:
-    """Return times below the graph, as many as fit."""
+    """Return the labels of times below the graph, as many as fit."""
     found, next_x = [], 0
     for x, at_ms in moments:
         if at_ms is not None and x >= next_x:
@@ -146,7 +146,7 @@ def _ruler(moments: list[tuple[int, int | None]], height: int) -> list[str]:
 
 
 def roles_picture(edges: Iterable[dict[str, Any]], names: dict[str, str], first: Iterable[str]) -> Markup:
-    """Return the users who gave roles, on the left, and those who received them. `first` are users without a giver."""
+    """Return the graph of roles, with users who assigned roles left of the recipients. `first` are leftmost users."""
     found = list(edges)
     levels = _levels(found, list(first))
     columns: dict[int, list[str]] = defaultdict(list)
@@ -161,17 +161,17 @@ def roles_picture(edges: Iterable[dict[str, Any]], names: dict[str, str], first:
     shapes += [_box(key, names.get(key, key), *place) for key, place in at.items()]
     width = max((x for x, _ in at.values()), default=0) + _BOX[0] + _MARGIN
     height = max((y for _, y in at.values()), default=0) + _BOX[1] + _MARGIN
-    return _picture(width, height, "Roles and who gave them", shapes) if at else Markup()
+    return _picture(width, height, "Roles and the users who assigned them", shapes) if at else Markup()
 
 
 def _levels(edges: list[dict[str, Any]], first: list[str]) -> dict[str, int]:
-    """Return the column of each user: one after that of a user who gave a role, 0 for those without a giver."""
+    """Return the column of each user: the column after the user who assigned a role, 0 for users without a role."""
     recipients = {each["recipient"] for each in edges}
     levels = dict.fromkeys([*first, *(each["giver"] for each in edges if each["giver"] not in recipients)], 0)
     waiting = edges
     while waiting:
         known = [each for each in waiting if each["giver"] in levels]
-        if not known:  # users who gave roles to each other
+        if not known:  # users who assigned roles to each other
             levels[waiting[0]["giver"]] = 0
             continue
         for each in known:

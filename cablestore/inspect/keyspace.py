@@ -10,7 +10,7 @@ _ROWS = 100
 
 
 async def keyspace(inspected: Inspected, query: Query) -> Page:
-    """Return the rows from a prefix on, and the prefixes of all views with their sizes."""
+    """Return the rows whose keys begin with a prefix, and the prefixes of all views with their sizes."""
     catalog = installed_catalog()
     prefix = key_bytes(query.text("prefix"))
     after = key_bytes(query.text("after")) if query.text("after") else None

@@ -1,4 +1,4 @@
-"""Changes as server-sent events: entries of the arrival log, and changes of the node. A page then reads itself again."""
+"""Changes as server-sent events: entries of the arrival log, and changes of the node. An open page then reloads."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class LiveEvents:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
-        """Send the events after number `after`, and later ones, until the page or the store is closed."""
+        """Send the events after number `after`, and new events, until the page or the store is closed."""
         if len(self._tasks) >= limits.MAX_LIVE_PAGES:
-            return web.Response(status=503, text=f"{limits.MAX_LIVE_PAGES} pages are open. Close some of them\n")
+            return web.Response(status=503, text=f"too many open pages: the maximum is {limits.MAX_LIVE_PAGES}\n")
         after = request.headers.get("Last-Event-ID") or request.query.get("after", "")
         start = int(after) if after.isascii() and after.isdigit() and len(after) <= _DIGITS else None
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
@@ -36,7 +36,7 @@ class LiveEvents:
         task = asyncio.ensure_future(self._send(response, start))
         self._tasks.add(task)
         try:
-            with suppress(ConnectionError, asyncio.CancelledError):  # the browser left, or the server ends
+            with suppress(ConnectionError, asyncio.CancelledError):  # the browser disconnected, or the server stops
                 await task
         finally:
             task.cancel()
@@ -44,7 +44,7 @@ class LiveEvents:
         return response
 
     def end(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         for task in self._tasks:
             task.cancel()
 
@@ -68,7 +68,7 @@ class LiveEvents:
         return b"event: posts\nid: %d\ndata: %b\n\n" % (events[-1].sequence, json.dumps(plain(shown)).encode())
 
     async def _send_node_changes(self, response: web.StreamResponse) -> None:
-        """Send an event when a peer connects, disconnects or gets in step."""
+        """Send an event when a peer connects, disconnects or becomes in step."""
         node = self._inspected.node
         if node is None:
             return

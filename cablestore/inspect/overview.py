@@ -13,13 +13,13 @@ from cablestore.inspect.page import Inspected, Page, Query
 _DAY_MS: Final = 86_400_000
 _WEEKS: Final = 26
 _MAX_AUTHORS: Final = 300
-"""Authors whose posts one page counts: a few milliseconds each."""
+"""Maximum number of authors whose posts one page counts. Each author takes a few milliseconds."""
 _MAX_LINES: Final = 20
 _EVENTS: Final = 100
 
 
 async def overview(inspected: Inspected, _: Query) -> Page:
-    """Return numbers of the store and its process."""
+    """Return statistics of the store, its peers and its disk."""
     store = inspected.store
     stats, public_key = await store.stats(), await store.public_key
     data: dict[str, Any] = {
@@ -90,7 +90,7 @@ async def activity(inspected: Inspected, query: Query) -> Page:
 
 
 async def arrivals(inspected: Inspected, query: Query) -> Page:
-    """Return entries of the arrival log, newest first. Those of local changes are left out."""
+    """Return entries of the arrival log, newest first, without entries of local changes."""
     store = inspected.store
     before = query.number("before", store.last_sequence + 1) or 1
     after = max(0, before - 1 - _EVENTS)
@@ -108,7 +108,7 @@ async def arrivals(inspected: Inspected, query: Query) -> Page:
 
 
 def event_fields(sequence: int, kind: str, digest: bytes, post: Any) -> dict[str, Any]:
-    """Return the fields of an entry of the arrival log, with those of the post if the store has it."""
+    """Return the fields of an entry of the arrival log, and of its post. The latter are None if it is not stored."""
     return {
         "sequence": sequence,
         "kind": kind.lower(),

@@ -1,4 +1,4 @@
-"""Pages as data: what a page shows, the parameters of its address, and the store that it reads."""
+"""Pages as data: the content of a page, the parameters of its address, and the store that it reads."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MAX_PRIVATE: Final = 100_000
 
 
 class Page(NamedTuple):
-    """Data of a page. `live_channel` is None for a page that never changes, "" for one that any event changes."""
+    """Data of a page. `live_channel` is the channel whose events change the page, "" for all events, None for none."""
 
     template: str
     title: str
@@ -48,13 +48,13 @@ class Inspected(NamedTuple):
         return not (self.is_public and post.is_local_only)
 
     def act(self, act: ModerationAct | None) -> dict[str, Any] | None:
-        """Return the fields of a moderation action, None for one that is left out."""
+        """Return the fields of a moderation action, None if it is left out."""
         if act is None or (self.is_public and act.is_private):
             return None
         return act._asdict() | {"type": TYPE_NAMES[act.type], "what": _what(act)}
 
     async def rows(self, prefix: bytes, limit: int, after_key: bytes | None) -> tuple[list[Row], bool]:
-        """Return up to `limit` rows that are shown, from a prefix on, and True if more may follow."""
+        """Return up to `limit` shown rows whose keys begin with a prefix, and True if more rows may follow."""
         rows: list[Row] = []
         private = await self._private_hashes()
         while True:
@@ -77,7 +77,7 @@ class Inspected(NamedTuple):
 
 
 def _is_local(row: Row, private: list[bytes]) -> bool:
-    """Return True for a local row, and for one that refers to a post with one of these hashes."""
+    """Return True for a local row, and for a row that refers to a post with one of these hashes."""
     key, value = row
     return is_local(key) or any(digest in value or digest.hex()[:32].encode() in key for digest in private)
 
@@ -92,7 +92,7 @@ def _what(act: ModerationAct) -> str:
 
 
 class Query:
-    """Parameters of the address of a page. Raises ArgumentError for an invalid one."""
+    """Parameters of the address of a page. Methods raise ArgumentError for an invalid parameter."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
         self.given: Final = {name: value for name, value in given.items() if name != "format"}
@@ -102,7 +102,7 @@ class Query:
         return self.given.get(name, "")
 
     def number(self, name: str, default: int | None = None) -> int | None:
-        """Return a whole number."""
+        """Return a parameter that is a whole number, `default` if it is missing."""
         text = self.text(name)
         if not text:
             return default
@@ -111,24 +111,24 @@ class Query:
         return int(text)
 
     def id(self, name: str) -> bytes:
-        """Return a hash or public key."""
+        """Return a parameter that is a hash or a public key in hex."""
         try:
             return parse_hex(self.text(name), f"the parameter {name}")
         except DecodeError as error:
             raise ArgumentError(f"{error.reason}. Correct the address") from None
 
     def channel(self) -> str:
-        """Return the name of a channel."""
+        """Return the parameter `name`, the name of a channel."""
         if not self.text("name"):
             raise ArgumentError("missing parameter: name. Choose a channel from the list")
         return self.text("name")
 
 
 def paged(rows: list[dict[str, Any]], query: Query, key: str, default: str, columns: Sequence[str]) -> dict[str, Any]:
-    """Return one page of a complete list of rows: sorted, from the cursor on.
+    """Return one page of a list of all rows, sorted, after the cursor.
 
-    The cursor is the value of `key` in the last row of the page before. `default` is the column to sort by, with a
-    minus sign for the greatest first.
+    The cursor is the value of `key` in the last row of the previous page. `default` is the column to sort by, with a
+    minus sign for descending order.
     """
     order = query.text("sort") or default
     column = order.removeprefix("-")
@@ -149,7 +149,7 @@ def _rank(value: Any) -> tuple[bool, Any]:
 
 
 def plain(value: Any) -> Any:
-    """Return a value as JSON has it: bytes as hex digits, records as objects."""
+    """Convert a value for JSON: bytes to hex digits, records to objects."""
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, Enum | Path):

@@ -1,4 +1,4 @@
-"""A post: its fields, bytes, rows and links, and what became of it."""
+"""A post: its fields, bytes, rows and links, and the deletions and actions that affect it."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ async def _linked(inspected: Inspected, hashes: tuple[bytes, ...]) -> list[dict[
 
 
 async def _fate(inspected: Inspected, digest: bytes, node: GraphNode, found: Post | None) -> list[dict[str, Any]]:
-    """Return what deleted, dropped or hid a post, or acts on its author: a word, and the action or deletion."""
+    """Return the deletions and actions that affect a post or its author, each with a word for its effect."""
     store, fate = inspected.store, list[dict[str, Any]]()
     stone = await store.deletion(digest)
     if stone is not None:

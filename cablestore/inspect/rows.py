@@ -61,7 +61,7 @@ _ESCAPED: Final = re.compile(r"\\x([0-9a-fA-F]{2})|\\\\|([^\\]+|\\)")
 
 
 def key_text(key: bytes) -> str:
-    r"""Return a key as printable text: other characters are `\xNN`, a byte each, and a backslash is doubled."""
+    r"""Return a key as printable text. Each byte of other characters becomes `\xNN`, and a backslash is doubled."""
     text = key.replace(b"\\", b"\\\\").decode("utf-8", "backslashreplace")
     return "".join(c if c.isprintable() else "".join(f"\\x{byte:02x}" for byte in c.encode()) for c in text)
 
@@ -75,7 +75,7 @@ def key_bytes(text: str) -> bytes:
 
 
 def is_local(key: bytes) -> bool:
-    """Return True for a row that only concerns this store or its user."""
+    """Return True for a row that concerns only this store or its user."""
     return key.startswith((b"!local!", PRIVATE_PREFIX, b"!arrival!"))
 
 

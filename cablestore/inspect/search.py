@@ -1,4 +1,4 @@
-"""Search in the texts, and the jump to a post, user or channel by name or digits."""
+"""Search in the texts, and links to posts, users and channels by name or digits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MAX_FOUND = 20
 
 
 async def search(inspected: Inspected, query: Query) -> Page:
-    """Return messages with all words, and posts, users and channels that the words name."""
+    """Return messages that contain all words, and posts, users and channels that the text names."""
     text = query.text("q").strip()
     data: dict[str, Any] = {"q": text, "hits": [], "jumps": [], "next": None, "pending": 0, "problem": ""}
     if not text:

@@ -67,8 +67,8 @@ _MENU: Final = {
 class InspectServer:
     """Server of the page of one store, for an `async with`.
 
-    The store may be one of another process. `node` is the node that serves it, if any. Raises NodeError if the server
-    cannot listen at the address.
+    The store may be open in another process. `node` is the node that serves the store, if any. Raises NodeError if the
+    server cannot listen at the address.
     """
 
     def __init__(self, store: AsyncCableStore, settings: InspectSettings, node: WatchedNode | None = None) -> None:
@@ -84,7 +84,7 @@ class InspectServer:
         app.router.add_get("/static/{name}", _static)
         for path, make in _PAGES.items():
             app.router.add_get(path, partial(self._answer, partial(make, inspected)))
-        # Not below /static/, which needs no token: the page of an error has the menu and names the store.
+        # Not below /static/, which is served without a token: the page of an error shows the menu and the store's name.
         app.router.add_get("/{path:(?!static/).*}", partial(self._answer, _unknown))
         self._runner = web.AppRunner(
             app, access_log=None, logger=error_log(), handler_cancellation=True, shutdown_timeout=_STOP_TIMEOUT_S
@@ -111,7 +111,7 @@ class InspectServer:
         return self
 
     async def _prepare(self) -> None:
-        """Create the first page once, so that it does not wait for modules, templates and caches."""
+        """Create the first page once, so that the first request does not wait for modules, templates and caches."""
         with suppress(CableStoreError):  # reported on the page
             page = await overview.overview(self._inspected, Query({}))
             await asyncio.to_thread(self._render, page, "/", Query({}), 0)
@@ -123,8 +123,8 @@ class InspectServer:
         self._live.end()
 
     async def _answer(self, make: Callable[[Query], Awaitable[Page]], request: web.Request) -> web.Response:
-        """Answer with a page as HTML or JSON. A thread creates it, so that other work of the loop does not wait."""
-        sequence = self._store.last_sequence  # events after it may be missing on the page
+        """Answer with a page as HTML or JSON. A thread renders it, so that other work of the loop does not wait."""
+        sequence = self._store.last_sequence  # the page may lack later events
         query = Query(request.query)
         try:
             page = await make(query)
@@ -138,7 +138,7 @@ class InspectServer:
 
     def _render(self, page: Page, path: str, query: Query, sequence: int) -> str:
         def here(**changes: Any) -> str:
-            """Return the address of this page with other parameters. Those that are None are left out."""
+            """Return the address of this page with other parameters. Parameters that are None are left out."""
             parameters = {name: value for name, value in (query.given | changes).items() if value is not None}
             return f"{path}?{urlencode(parameters)}" if parameters else path
 
@@ -153,7 +153,7 @@ class InspectServer:
 
 
 async def _unknown(_: Query) -> Page:
-    raise NotFoundError("page not found. Choose one from the menu")
+    raise NotFoundError("page not found. Choose a page from the menu")
 
 
 def _status(error: CableStoreError) -> int:
@@ -161,7 +161,7 @@ def _status(error: CableStoreError) -> int:
         return 400
     if isinstance(error, NotFoundError):
         return 404
-    _LOG.warning("a page cannot be shown", extra={"reason": str(error)})
+    _LOG.warning("cannot show a page", extra={"reason": str(error)})
     return 503
 
 

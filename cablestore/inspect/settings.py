@@ -1,4 +1,4 @@
-"""Settings of the page: its address, its token, and what it omits."""
+"""Settings of the page: its address, its token, and the data that it omits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cablestore.errors import ArgumentError
 from cablestore.peers import Address
 
 MIN_TOKEN_CHARACTERS: Final = 16
-"""Least length of a token that a user chooses."""
+"""Minimum length of a token that a user chooses."""
 
 
 def new_token() -> str:
@@ -24,9 +24,9 @@ def new_token() -> str:
 class InspectSettings:
     """Settings of the page.
 
-    `token` is needed for each request; without one, a random one is created. `proxy_name` is the host name under which
-    a TLS proxy in front publishes the page. `is_public` leaves out local and private data. `archives` is a folder with
-    history archives of communities.
+    Each request needs the `token`, by default a random token. `proxy_name` is the host name under which a TLS proxy
+    publishes the page. `is_public` leaves out local and private data. `archives` is a folder with history archives of
+    communities.
 
     Raises ArgumentError for a short token, and for an address that other machines can reach without a proxy and a
     token.
@@ -41,12 +41,13 @@ class InspectSettings:
     def __post_init__(self) -> None:
         if self.token and len(self.token) < MIN_TOKEN_CHARACTERS:
             raise ArgumentError(
-                f"the token has {len(self.token)} characters, expected at least {MIN_TOKEN_CHARACTERS}. Use a random one"
+                f"token too short: {len(self.token)} characters, expected at least {MIN_TOKEN_CHARACTERS}. Use a random "
+                "token"
             )
         if not _is_loopback(self.address.host) and not (self.token and self.proxy_name):
             raise ArgumentError(
-                f"other machines can reach {self.address}. Use 127.0.0.1, or set a token and the name of a TLS proxy in "
-                "front (--token, --behind-proxy)"
+                f"other machines can reach {self.address}. Use 127.0.0.1, or set a token and the host name of a TLS "
+                "proxy (--token, --behind-proxy)"
             )
         if not self.token:
             object.__setattr__(self, "token", new_token())

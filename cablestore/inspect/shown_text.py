@@ -10,12 +10,12 @@ from markupsafe import Markup, escape
 from cablestore.controls import controls_replaced
 
 _INVISIBLE: Final = re.compile("[\u00ad\u061c\u200b\u200e\u200f\u2060-\u2064\ufeff\U000e0000-\U000e007f]")
-"""Direction marks and invisible characters, which `controls_replaced` keeps for words. Joiners stay: emoji have them."""
+"""Direction marks and invisible characters, which `controls_replaced` keeps for words. Joiners are not in it: emoji need them."""
 _OPEN, _CLOSE = "\x02", "\x03"
 
 
 def shown(text: str, *, lines: bool = False) -> Markup:
-    """Return untrusted text as HTML that cannot affect the text around it. With `lines`, line breaks stay."""
+    """Return untrusted text as HTML that cannot affect the text around it. With `lines`, keep line breaks."""
 
     def symbol(character: str) -> str:
         return character if lines and character == "\n" else f"{_OPEN}U+{ord(character):04X}{_CLOSE}"

@@ -11,7 +11,7 @@ _TERMS: Final = {
     "archives": ("glossary/#peers", "The posts of one week as one document"),
     "arrival log": ("glossary/#store", "The numbered list of changes to this store"),
     "dialect": ("glossary/#chat", "One of the two versions of Cable"),
-    "generation": ("glossary/#store", "One database of a store. A rebuild writes the next one"),
+    "generation": ("glossary/#store", "One database of a store. A rebuild writes the next generation"),
     "heads": ("glossary/#chat", "Posts to which no other post links yet. A new post links to them"),
     "in step": ("glossary/#peers", "The last complete comparison found the same posts in both stores"),
     "links": ("glossary/#chat", "Hashes of earlier posts. They show that the author had these posts"),
@@ -21,8 +21,8 @@ _TERMS: Final = {
     "reverse hash map": ("INDEXES/#the-views", "For each post, the keys of all rows that refer to it"),
     "roles": ("explanation/moderation/", "Admins and mods, whose actions take effect"),
     "rows": ("glossary/#store", "Keys and their values in the database"),
-    "seed": ("glossary/#chat", "Roles that the store got when it joined a cabal"),
-    "views": ("INDEXES/", "Rows that answer one kind of query. They follow from the posts alone"),
+    "seed": ("glossary/#chat", "Roles that the store assigned when it joined a cabal"),
+    "views": ("INDEXES/", "Rows that answer one kind of query. The posts alone determine them"),
 }
 
 

@@ -1,4 +1,4 @@
-"""The list of users, a user with names over time, and the roles of users with the actions that gave them."""
+"""The list of users, a user with names over time, and the roles of users with the actions that assigned them."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _text(body: Any) -> str:
 
 
 async def roles(inspected: Inspected, query: Query) -> Page:
-    """Return the actions of a context and their results, the roles that apply, and who gave them."""
+    """Return the actions of a context with their results, the roles that apply, and the users who assigned them."""
     moderation = inspected.store.moderation
     context = query.text("context") or None
     history = await moderation.history(context)

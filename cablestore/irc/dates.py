@@ -1,7 +1,7 @@
 """Times of the lines of a chat log, in milliseconds since 1970. Pure.
 
-A line may have a date, a time, a zone, all of them or none. `Clock` keeps the day from earlier lines or the path, and
-advances it. Month names are the English ones that clients write, in any locale.
+A line may contain a date, a time and a zone. `Clock` keeps the day from earlier lines or the path, and advances it.
+Month names are English, as clients write them in every locale.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ MINUTE_MS: Final = 60_000
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS
 SMALL_STEP_MS: Final = HOUR_MS
-"""Maximum step back that is a correction. A larger one means that noon or midnight has passed, or that another log
-begins."""
+"""Maximum backward step that is a correction of the clock. After a larger step, noon or midnight has passed, or another
+log begins."""
 
 _LEAP_YEAR: Final = 2000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -54,9 +54,9 @@ _LEAP_SECOND: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """Time of one line. `ms` counts from midnight; `year` and `month` are 0 if the line has none.
+    """Time of one line. `ms` counts from midnight. `year` and `month` are 0 if the line does not contain them.
 
-    `zone_ms` is the offset of its zone from UTC, None if the line has none. `unit_ms` is a minute if it has no seconds.
+    `zone_ms` is the offset of the zone from UTC, None without a zone. `unit_ms` is a minute for a time without seconds.
     """
 
     ms: int
@@ -73,17 +73,17 @@ class Stamp:
         return self.is_half or not HOUR_MS <= self.ms < (_NOON + 1) * HOUR_MS
 
     def is_dated(self) -> bool:
-        """Return True if it has a full date."""
+        """Return True if the stamp contains a year, month and day."""
         return self.year > 0
 
     def date(self) -> date:
-        """Return its date. Call this only if `is_dated`."""
+        """Return the date. Call this only if `is_dated`."""
         return date(self.year, self.month, self.day)
 
 
 @lru_cache(maxsize=16_384)
 def stamp_of(beginning: str) -> Stamp | None:
-    """Return the stamp at the beginning of a line, which STAMP must match. None for an invalid date or time."""
+    """Return the stamp at the beginning of a line. None if STAMP does not match, or for an invalid date or time."""
     match = STAMP.match(beginning)
     return None if match is None else _read_stamp(match)
 
@@ -132,7 +132,7 @@ def real_date(year: int, month: int, day: int) -> date | None:
 
 
 def month_number(name: str) -> int:
-    """Return 1 for Jan."""
+    """Return the number of the month with an English name: 1 for Jan."""
     return _MONTHS.index(name[:3].capitalize()) + 1
 
 
@@ -164,9 +164,9 @@ class Clock:
         return self.now_ms
 
     def tick(self, stamp: Stamp | None) -> int:
-        """Advance to the time of a line, if it has one. Returns milliseconds since 1970.
+        """Advance to the time of a line, if any. Returns milliseconds since 1970.
 
-        A time without a date never goes back: if it is much earlier than before, noon or midnight has passed. A time
+        A time without a date never goes back: a much earlier time means that noon or midnight has passed. A time
         with a date is trusted, except for small steps back, which are corrections.
         """
         if stamp is None:
@@ -186,7 +186,7 @@ class Clock:
         return self.now_ms
 
     def _date_of(self, stamp: Stamp) -> date:
-        """Return a stamp's date. A missing year is the one closest to the last known day."""
+        """Return a stamp's date. Without a year, return the date closest to the last known day."""
         if stamp.is_dated():
             return stamp.date()
         years = (self._day.year + step for step in (0, 1, -1))
@@ -202,8 +202,8 @@ class Clock:
     def _utc_ms(self, local_ms: int) -> int:
         """Return the UTC time of a local time, which counts from the day's midnight in the log's zone.
 
-        When clocks go back, an hour exists twice: the first one counts, unless the log was already later. An hour that
-        clocks skip is read as if they did not.
+        When clocks go back, an hour exists twice: the first hour counts, unless the log is already later. A time in a
+        skipped hour is read with the offset before the change.
         """
         if self._zone is UTC:
             return _possible((self._day.toordinal() - _EPOCH.toordinal()) * DAY_MS + local_ms)

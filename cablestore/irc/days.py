@@ -1,6 +1,6 @@
 """Dates in words, as clients write them when the day changes: in any language and word order. Pure.
 
-`days.txt` has the names of weekdays and months of all locales of the GNU C library, which `strftime` and Qt write.
+`days.txt` contains the names of weekdays and months of all locales of the GNU C library, which `strftime` and Qt write.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class _Language(NamedTuple):
 
 @lru_cache(maxsize=1_024)
 def stamp_of_words(text: str) -> Stamp | None:
-    """Return the date in a text like `Mon Jan 07 12:34:56 2013` or `Montag, 7. Januar 2013`, with a time if it has one.
+    """Return the date in a text like `Mon Jan 07 12:34:56 2013` or `Montag, 7. Januar 2013`, and its time, if any.
 
-    Returns None without a date, or for an invalid one.
+    Returns None if the date is missing or invalid.
     """
     if len(text) > _MOST_CHARACTERS:
         return None
@@ -75,8 +75,8 @@ def _date_in(text: str) -> date | None:
 def _likeliest(year: int, day: int, text: str) -> date | None:
     """Return the date that the words of a text name in one language; None if it is invalid or ambiguous.
 
-    Languages that know a weekday and another word as the month precede those that know only the month. Among equal
-    languages, the majority decides.
+    Languages in which a word is a weekday precede languages in which only the month is known. Languages whose weekday
+    matches the date come first. Among equal languages, the majority decides.
     """
     words = [_plain(word) for word in _WORD.findall(text)]
     ranked: dict[int, Counter[date | None]] = {}

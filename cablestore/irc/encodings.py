@@ -1,8 +1,8 @@
 """Decoding of chat logs: their encoding, and the control codes that clients write into them.
 
-Clients wrote the bytes from the network, so a log may have lines in UTF-8 and lines in another encoding. A line with a
-few invalid bytes and more valid ones is also UTF-8. Servers truncate long messages at any byte, even within a
-character. Other lines have the other encoding of the file.
+Clients write the bytes from the network, so a log may contain lines in UTF-8 and lines in another encoding. A line with
+a few invalid bytes and more valid bytes beyond ASCII is read as UTF-8: servers truncate long messages within a
+character. All other lines are read in the other encoding of the file.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from cablestore import limits
 
 UTF_8: Final = "utf-8"
 USUAL: Final = "cp1252"
-"""Other encoding of files with too little text for detection."""
+"""Encoding of lines that are not UTF-8, if they are too short to detect an encoding."""
 _HEAD_SIZE_BYTES: Final = 65_536
 _LEAST_EVIDENCE_BYTES: Final = 24
 """Minimum number of bytes beyond ASCII to detect an encoding."""
 _MOST_CUT_BYTES: Final = 6
-"""Remaining bytes of two UTF-8 characters that were cut at both ends of a message."""
+"""Maximum number of bytes of two UTF-8 characters, truncated at both ends of a message."""
 _NOISE: Final = 0.01
-"""Difference in disorder of two encodings that is not significant."""
+"""Difference of two encodings in charset_normalizer's `chaos` up to which USUAL is preferred."""
 _MARKS: Final = {codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 _KNOWN: Final = (
     *("cp1252", "cp1250", "cp1251", "koi8_r", "cp866", "cp1253", "cp1254", "cp1255", "cp1256", "cp1257", "iso8859_2"),
@@ -37,13 +37,13 @@ _WIDE: Final = ("utf_16", "utf_32")
 _CODES: Final = re.compile(
     r"\x03(?:[0-9]{1,2}(?:,[0-9]{1,2})?)?"  # a colour of mIRC
     r"|\x04(?:[0-9A-Fa-f]{6}(?:,[0-9A-Fa-f]{6})?)?"
-    r"|\x1b\[[0-9;?]*[A-Za-z]"  # of a terminal
+    r"|\x1b\[[0-9;?]*[A-Za-z]"  # an escape sequence of a terminal
     r"|[\x00-\x02\x05-\x08\x0b-\x1f\x7f]"  # bold, italic, underlined, reversed, and others without a meaning here
 )
 
 
 def encoding_of(head: bytes) -> str:
-    """Return the encoding of a file's lines that are not UTF-8, given its beginning; UTF-8 if there are none."""
+    """Return the encoding of a file's lines that are not UTF-8, from its first bytes. UTF-8 if all lines are UTF-8."""
     for mark, name in _MARKS.items():
         if head.startswith(mark):
             return name
@@ -65,15 +65,15 @@ def encoding_of(head: bytes) -> str:
 
 
 def detected(stream: IO[bytes]) -> tuple[str, IO[bytes]]:
-    """Return the encoding of a file of lines, and a stream of the whole file."""
+    """Return the encoding of a file as in `encoding_of`, and a stream of the whole file."""
     head = stream.read(_HEAD_SIZE_BYTES)
     return encoding_of(head), io.BufferedReader(_Joined(head, stream))
 
 
 def read_lines(stream: IO[bytes], encoding: str, used: Counter[str]) -> Iterator[str | None]:
-    """Yield lines without control codes; None for each that exceeds the maximum length.
+    """Yield lines without control codes, and None for each line that exceeds the maximum length.
 
-    `used` counts the lines in each encoding except UTF-8.
+    `used` counts the lines in each encoding except UTF-8. A file in UTF-16 or UTF-32 counts as one line.
     """
     most = limits.MAX_LOG_LINE_SIZE_BYTES
     if codecs.lookup(encoding).name.replace("-", "_").startswith(_WIDE):

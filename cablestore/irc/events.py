@@ -13,13 +13,12 @@ from cablestore.irc.dates import MINUTE_MS, SECOND_MS, Clock
 from cablestore.irc.lines import LineKind, LogLine, shortened
 
 LONG_CHARACTERS: Final = 1_000
-"""Characters of a line that are used to recognise a format. Clients do not write longer lines that an import must
-parse."""
+"""Maximum number of characters of a line that recognition reads. Longer unparsed lines do not count against a file."""
 EXAMPLES_KEPT: Final = 3
 """Number of reported examples of unparsed lines."""
 WITHOUT_SECONDS_MS: Final = 500
-"""Offset of times without seconds: they are in the second half of a second, others in the first half. A later import
-thereby detects the precision of an imported post's time."""
+"""Offset that is added to times without seconds. A later import thereby detects the precision of an imported post's
+time."""
 _SKIPPED: Final = frozenset({LineKind.MODE, LineKind.NOTICE, LineKind.UNSIGNED_TOPIC, LineKind.CLIENT, LineKind.QUERY})
 
 
@@ -29,9 +28,10 @@ def unit_of(timestamp_ms: int) -> int:
 
 
 class LogEvent(NamedTuple):
-    """Action of a nick. `text` is that of the post, or the new nick.
+    """Action of a nick. `text` is the text of the post, or the new nick.
 
-    `unit_ms` is the precision of its time. `line` is set if the line is valid only for a nick in the channel.
+    `unit_ms` is the precision of the time. `line` is the whole line if it is an action only for a nick in the channel,
+    otherwise empty.
     """
 
     kind: LineKind
@@ -45,14 +45,14 @@ class LogEvent(NamedTuple):
 
 @dataclass(slots=True)
 class Skips:
-    """Counts of skipped lines by reason, and of texts that were truncated to the protocol's limit."""
+    """Counts of skipped lines by reason, and of texts that were split or truncated at the protocol's limit."""
 
     reasons: Counter[str] = field(default_factory=Counter)
     cut: int = 0
     examples: list[str] = field(default_factory=list)
     """First unparsed lines, shortened."""
     unknown_lines: int = 0
-    """Unparsed lines that are not longer than those of clients."""
+    """Number of unparsed lines shorter than LONG_CHARACTERS."""
 
     def not_understood(self, text: str) -> None:
         """Count an unparsed line."""

@@ -35,8 +35,8 @@ RAKU: Final = LogFormat(
     face_hours=12,
     marks_channels=False,
 )
-"""Folders have the channel, year and date. The clock is read as a 12-hour one, for compatibility with earlier imports:
-see UBUNTU."""
+"""Folders are named after the channel, year and date. Times are read as 12-hour times, for compatibility with earlier
+imports: see UBUNTU."""
 
 UBUNTU: Final = LogFormat(
     "ubuntu",
@@ -106,7 +106,7 @@ WEECHAT_ACTIONS: Final = r" ?\*"
 
 
 def weechat(events: str = WEECHAT_EVENTS, actions: str = WEECHAT_ACTIONS) -> LogFormat:
-    """Return the format of WeeChat with these patterns for the marks instead of nicks."""
+    """Return the format of WeeChat with these patterns of the marks that WeeChat writes instead of nicks."""
     event, action = rf"(?:{events})\t", rf"(?:{actions})\t"
     return LogFormat(
         "WeeChat",

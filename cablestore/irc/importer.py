@@ -1,4 +1,4 @@
-"""Import of chat logs into a store: it skips stored lines, stores the others, and counts both."""
+"""Import of chat logs into a store: it skips stored lines, stores other lines, and counts both."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ class ImportReport:
     posts: Counter[str] = field(default_factory=Counter)
     """Posts of the lines, by type."""
     verdicts: Counter[str] = field(default_factory=Counter)
-    """Verdicts on the posts: that of the store for new posts, duplicate or deleted for known ones."""
+    """Verdicts on the posts: the store's verdict on new posts, and duplicate or deleted for known posts."""
     skips: Skips = field(default_factory=Skips)
     encodings: Counter[str] = field(default_factory=Counter)
-    """Lines that are not UTF-8, by their encoding."""
+    """Number of lines that are not UTF-8, by encoding. A file in UTF-16 or UTF-32 counts as one line."""
     cut_short: list[tuple[PurePath, int, str]] = field(default_factory=list)
-    """Files that were read up to a line with an unreadable date, with the line number and its text."""
+    """Files that were read up to a line with an unreadable date, with the number and text of that line."""
 
 
 def names_in(store: CableStore) -> Names:
@@ -176,7 +176,7 @@ def import_logs(
     progress: Callable[[int], None] = lambda _: None,
     batch_posts: int = limits.IMPORT_BATCH_POSTS,
 ) -> ImportReport:
-    """Store the lines of logs. Lines that are already stored from any log, with the same phrase, are skipped.
+    """Store the lines of logs. Skip lines that are already stored from any log with the same seed phrase.
 
     An interrupted import can be run again.
     """
@@ -222,7 +222,7 @@ def _add_all(writer: _Writer, converter: LogConverter, events: Iterable[LogEvent
 
 
 def _add_new(writer: _Writer, converter: LogConverter, known: StoredChannel, events: Iterator[LogEvent]) -> int:
-    """Store the unknown events of a file. Returns the time of its latest event."""
+    """Store the events of a file that are not stored yet. Returns the time of its latest event."""
     latest_ms = _NEVER_MS
     while part := list(islice(events, _PART_EVENTS)):
         latest_ms = max(latest_ms, *(event.at_ms for event in part))

@@ -1,7 +1,7 @@
 """Lines of chat logs: the definition of a format, and how it parses a line. Pure.
 
 A format is a table of rules, tried in order. The patterns of rules have named groups: `nick`, `mask`, `channel`, and
-`text` for a message, a new nick, or a topic; rules for day lines have `date`.
+`text` for a message, a new nick, or a topic; rules for lines with a day have `date`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SHOWN_CHARACTERS: Final = 100
 
 
 class NotALogError(ArgumentError):
-    """A file is not a log, or lacks information that an import needs. Other files can be imported without it."""
+    """A file is not a log, or lacks information that an import needs. Other files can still be imported."""
 
 
 class LineKind(Enum):
@@ -42,7 +42,7 @@ class LineKind(Enum):
 
 
 class LogLine(NamedTuple):
-    """Parsed line. `channel` has no `#`, and is "" if the line does not name it. `mask` is `user@host`."""
+    """Parsed line. `channel` is without `#`, and is "" if the line does not name it. `mask` is `user@host`."""
 
     kind: LineKind
     nick: str
@@ -57,7 +57,7 @@ Rules = tuple[tuple[LineKind, re.Pattern[str]], ...]
 
 @dataclass(frozen=True, slots=True)
 class LogFormat:
-    """Format: the beginnings of its lines, the rules for the rest of a line, and those for lines without a time."""
+    """Format of logs: the beginnings of lines, rules for the rest of a line, and rules for lines without a time."""
 
     name: str
     rules: Rules
@@ -99,7 +99,7 @@ def rules(*of: tuple[LineKind, str]) -> Rules:
 
 
 def shortened(line: str) -> str:
-    """Return a line for an error message: its beginning, without control characters."""
+    """Return a line for an error message: its first characters, with control characters replaced."""
     text = line if len(line) <= _SHOWN_CHARACTERS else line[:_SHOWN_CHARACTERS] + "..."
     return "".join(character if character.isprintable() else "\ufffd" for character in text)
 

@@ -1,4 +1,4 @@
-"""Conversations of chat logs: the network and channel of a file, or that it is private. Pure."""
+"""Conversations of chat logs: the network and channel of a file, or a private conversation. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cablestore.irc.paths import is_part_of_date, marked_part, plain_channel
 from cablestore.irc.people import folded
 
 Names = Mapping[tuple[str, str], str]
-"""Channel of a store for each network and channel that was imported into it."""
+"""Channel of a store for each imported network and channel."""
 
 _WEECHAT: Final = re.compile(r"irc\.(?P<network>[^.]+)\.(?P<target>.+)\.weechatlog")
 _CLIENTS: Final = frozenset(
@@ -91,7 +91,7 @@ _NETWORKS: Final = frozenset(
         "azzurra",
     ]
 )
-"""Names of networks by which a folder above the given path is recognised as one."""
+"""Known networks. A folder above the given path is a network only if it has one of these names."""
 _UNIQUE_SUFFIX: Final = re.compile(r"-[0-9a-f-]{8,}$")
 _LEAST_SHARED_LINES: Final = 2
 _MOST_QUERY_SPEAKERS: Final = 2
@@ -101,7 +101,7 @@ _MOST_QUERY_SPEAKERS: Final = 2
 class LogEvidence:
     """Evidence for the conversation of a file, from its first lines.
 
-    `speakers` are folded nicks, `talk` some of its messages.
+    `speakers` are folded nicks. `talk` contains some messages, each with the nick and text.
     """
 
     channel: str = ""
@@ -121,11 +121,11 @@ class Conversation:
     is_certain: bool = False
     """True if the folder is certainly named after a network."""
     is_unmarked_buffer: bool = False
-    """True for a file without a channel whose client names all files by network and channel."""
+    """True for a file of WeeChat whose name contains a nick or a server, not a channel."""
 
 
 def conversation_of(path: PurePath, root: PurePath, line_channel: str) -> Conversation:
-    """Return the conversation of a file below the given path."""
+    """Return the conversation of a file below the given path `root`."""
     weechat = _WEECHAT.fullmatch(path.name)
     if weechat is not None:
         name = weechat["target"].lower()
@@ -143,9 +143,9 @@ def conversation_of(path: PurePath, root: PurePath, line_channel: str) -> Conver
 
 
 def _network_above(path: PurePath, index: int, root: PurePath) -> tuple[str, bool]:
-    """Return the name of the folder above a channel, if it may be a network, and True if it certainly is.
+    """Return the network after which a folder above a channel is named, and True if this is certain.
 
-    A folder above the given path is a network only if its name is known.
+    Returns "" if no folder may be a network. A folder above the given path is a network only if its name is known.
     """
     for position in range(index - 1, 0, -1):
         part = path.parts[position]
@@ -167,8 +167,9 @@ def _network(name: str) -> str:
 def is_private(conversation: Conversation, files: Iterable[LogEvidence], *, marks: bool, is_among_marked: bool) -> bool:
     """Return True for a private conversation, given the evidence of all its files.
 
-    `marks` is True if its client marks channels in file names, `is_among_marked` if other files here are marked. A
-    conversation of at most two nicks without evidence for a channel is private if its client marks channels.
+    `marks` is True if its client marks channels in file names. `is_among_marked` is True if other files of the import
+    are marked. A conversation of at most two nicks without evidence for a channel is private if its client marks
+    channels.
     """
     found = list(files)
     if conversation.is_marked:
@@ -192,9 +193,10 @@ class _Side:
 
 
 def channel_names(channel: str, logs: Iterable[tuple[Conversation, str, LogEvidence]], known: Names) -> dict[str, str]:
-    """Return the store's channel for each network that has logs of a channel, given their formats and evidence.
+    """Return the store's channel for each network with logs of a channel, given their formats and evidence.
 
-    Two networks are two channels. Folders that two programs wrote, or whose logs share lines, are one network.
+    Each network becomes a separate channel. Two folders are one network if their logs share lines. They are also one
+    network if two programs wrote them and not both networks are certain.
     """
     sides: list[_Side] = []
     of: dict[str, _Side] = {}

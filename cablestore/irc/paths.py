@@ -25,7 +25,7 @@ _SEPARATORS: Final = "-_. "
 
 
 def date_in_path(path: PurePath) -> date | None:
-    """Return the date in a log's name, or else in its folders, or None.
+    """Return the date in a log's name, else the last date in its path, else None.
 
     Raises NotALogError for a name with an invalid date like 2022-02-31.
     """
@@ -41,7 +41,7 @@ def date_in_path(path: PurePath) -> date | None:
 
 
 def is_named_by_day(path: PurePath) -> bool:
-    """Return True if the name of a log has a day like 2022-01-31."""
+    """Return True if the name of a log contains a day such as 2022-01-31."""
     return _ISO_DATE.search(path.name) is not None
 
 
@@ -52,12 +52,12 @@ def _date_of(match: re.Match[str]) -> date | None:
 
 
 def year_in_path(path: PurePath) -> int | None:
-    """Return the year in the name of the innermost folder that is named after a year."""
+    """Return the year after which the innermost such folder is named, None without such a folder."""
     return next((int(part) for part in reversed(path.parts[:-1]) if re.fullmatch(YEAR, part)), None)
 
 
 def marked_part(path: PurePath) -> tuple[int, str, str] | None:
-    """Return the part of a path that marks a channel: its index, the text before the mark, and the channel."""
+    """Return the part of a path that marks a channel, if any: its index, the text before the mark, and the channel."""
     for index, part in reversed(list(enumerate(path.parts))):
         before, mark, name = part.partition("#")
         if not mark and part.startswith("&"):
@@ -73,9 +73,9 @@ def is_part_of_date(part: str) -> bool:
 
 
 def plain_channel(path: PurePath) -> str:
-    """Return the channel of a path without a `#`: the file's name, or the folder's name if that is a date.
+    """Return the channel of a path without a `#`: the file's name, or the folder's name if the file's name is a date.
 
-    A file with a date like 2022-01-31 in its name is one of a channel's many files, so the folder is the channel.
+    A file with a date such as 2022-01-31 in its name is one file of many, so the folder is the channel.
     """
     name = without_date(path.name)
     if name and not is_named_by_day(path) and not _PART_OF_DATE.fullmatch(name):

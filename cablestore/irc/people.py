@@ -1,8 +1,7 @@
 """People of chat logs: the owner of each nick at each time, and the key of each person. Pure.
 
-A person keeps its key after a change of nick. The next user of an abandoned nick is another person, unless the address
-or a similar nick shows that the person is back. IRC compares nicks without case, and a client of ann uses `ann_` while
-`ann` is used.
+A person keeps its key after a change of nick. The next user of an abandoned nick is another person, unless an equal
+address or a similar nick identifies the person. IRC ignores the case of nicks. A client uses `ann_` if `ann` is in use.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from cablestore import limits
 from cablestore.protocol.crypto import Identity
 
 NickHistory = Iterable[tuple[int, str]]
-"""Nicks of one key, each with the time in milliseconds since 1970 at which it was taken."""
+"""Nicks of one key, each with the time in milliseconds since 1970 from which it was used."""
 
 _FOLDED: Final = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ[]\\^", "abcdefghijklmnopqrstuvwxyz{}|~")
 """Casemapping of RFC 1459: `{}|~` are the lower case of `[]\\^`."""
@@ -30,7 +29,7 @@ _time_of: Final = itemgetter(0)
 
 @lru_cache(maxsize=16_384)
 def folded(nick: str) -> str:
-    """Return a nick as IRC compares it, truncated to the length of a name."""
+    """Return a nick as IRC compares it, truncated to the maximum length of a user name."""
     return nick[: limits.MAX_USER_NAME_CODEPOINTS].translate(_FOLDED)
 
 
@@ -41,14 +40,14 @@ def stem(nick: str) -> str:
 
 
 def _label(nick: str, number: int = 1) -> str:
-    """Return the string from which the key of the first or a further person with a nick is derived."""
+    """Return the string from which the key of person `number` with a nick is derived."""
     whole = nick.translate(_FOLDED)
     label = whole.rstrip("_") or whole
     return label if number == 1 else f"{label}\0{number}"
 
 
 class NickKeys:
-    """Identities of people with one seed phrase."""
+    """Identities that are derived from one seed phrase."""
 
     def __init__(self, seed_phrase: str) -> None:
         self.identity = lru_cache(maxsize=16_384)(lambda label: Identity.derive(seed_phrase, label))
@@ -65,7 +64,7 @@ class Person:
     _met: set[int] = field(default_factory=set)
 
     def take(self, nick: str, at_ms: int, file: int) -> None:
-        """Record that the person has a nick from a time on, according to a file of this import, or 0 for the store."""
+        """Record that the person uses a nick from a time on. `file` is the number of the log, 0 for the store."""
         insort(self._times, (at_ms, nick, file))
 
     @property
@@ -74,14 +73,14 @@ class Person:
         return bool(self._times)
 
     def nick_at(self, at_ms: int) -> str:
-        """Return the nick at a time, "" before the first one."""
+        """Return the nick at a time, "" before the first nick."""
         if self._times and self._times[-1][0] <= at_ms:
             return self._times[-1][1]
         index = bisect_right(self._times, at_ms, key=_time_of)
         return self._times[index - 1][1] if index else ""
 
     def meets_stored_name(self, at_ms: int) -> bool:
-        """Return True for the first time at which the nick of a stored post/info is used."""
+        """Return True if the nick at a time is from a stored post/info that was not met before."""
         index = bisect_right(self._times, at_ms, key=_time_of)
         if not index or self._times[index - 1][2] or self._times[index - 1][0] in self._met:
             return False
@@ -104,7 +103,7 @@ class Person:
 
 
 class Roster:
-    """All people of an import. `stored` has the nicks of the store's authors, by public key."""
+    """All people of an import. `stored` contains the nicks of the store's authors, by public key."""
 
     def __init__(self, keys: NickKeys, stored: Mapping[bytes, NickHistory] | None = None) -> None:
         self._keys = keys
@@ -118,19 +117,19 @@ class Roster:
         self._counts = {nick_stem: len(keys) for nick_stem, keys in self._authors.items()}
 
     def named(self, nick: str) -> list[Person]:
-        """Return the people who have a nick with the same stem at any time, the first known first."""
+        """Return the people who have a nick with the same stem at any time, in the order of discovery."""
         nick_stem = stem(nick)
         for key in self._authors.pop(nick_stem, ()):
             self._recognise(key)
         return self._by_stem.get(nick_stem, [])
 
     def take(self, person: Person, nick: str, at_ms: int, file: int = 0) -> None:
-        """Record that a person has a nick from a time on, according to a file of this import, or 0 for the store."""
+        """Record that a person uses a nick from a time on. `file` is the number of the log, 0 for the store."""
         person.take(nick, at_ms, file)
         self._list(person, nick)
 
     def find(self, nick: str, at_ms: int, mask: str, present: Container[Person]) -> Person:
-        """Return the person who has a nick at a time, or a new one.
+        """Return the person who uses a nick at a time, or a new person.
 
         `present` are the people in the channel, under any nick.
         """
@@ -145,7 +144,7 @@ class Roster:
         return found or self._new(nick)
 
     def _returned(self, nick: str, at_ms: int, mask: str, present: Container[Person]) -> Person | None:
-        """Return the absent person who abandoned a nick and uses it again."""
+        """Return the absent person who abandoned a nick and uses it again, or None."""
         for person in reversed(self.named(nick)):
             if person in present or not person.had(stem(nick), at_ms):
                 continue
@@ -191,7 +190,7 @@ class Roster:
 
 
 def have_different_masks(one: str, other: str) -> bool:
-    """Return True if two `user@host` differ in both user and host. Unknown ones do not differ."""
+    """Return True if two `user@host` masks differ in both user and host. Return False if either is empty (unknown)."""
     if not one or not other:
         return False
     (user, _, host), (other_user, _, other_host) = (mask.partition("@") for mask in (one, other))

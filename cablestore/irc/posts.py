@@ -1,6 +1,6 @@
 """Conversion of a channel's log to signed posts: authors, times and links. Pure; equal logs produce equal posts.
 
-Each post links to the previous one in its channel, stored or new.
+Each post links to the previous post of its channel, stored or new.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ class LogConverter:
     _present: dict[str, Person] = field(default_factory=dict)
     """People in the channel, by folded nick."""
     _tips: tuple[bytes, ...] = ()
-    """Posts to which the next one links."""
+    """Posts to which the next post links."""
     _new_tip: bytes | None = None
     _time_ms: int = _NEVER
     _file: int = 0
     known_names: int = 0
-    """Number of lines whose post/info is already stored."""
+    """Number of post/infos of the log that are already stored."""
 
     def begin_file(self, number: int, tips: tuple[bytes, ...] | None, *, is_later: bool = True) -> None:
         """Begin a file. `tips` are the posts before it in the store, None if it continues the previous file.
 
-        `is_later` is True if it begins after the previous file: people who were present then may still be.
+        `is_later` is True if it begins after the previous file: people who were present may still be present.
         """
         self._file, self._time_ms = number, _NEVER
         if tips is not None:
@@ -77,7 +77,7 @@ class LogConverter:
         self._see(event, person)
 
     def _advance(self, now_ms: int) -> None:
-        """Advance to a time, or by one millisecond to keep the order of lines."""
+        """Advance to a time, at least by 1 ms to keep the order of lines. A step back of over SMALL_STEP_MS is kept."""
         self._time_ms = now_ms if now_ms < self._time_ms - SMALL_STEP_MS else max(now_ms, self._time_ms + 1)
 
     def _note(self, event: LogEvent, stored: StoredPost) -> None:
@@ -102,7 +102,7 @@ class LogConverter:
         return self.roster.find(event.nick, self._time_ms, event.mask, self._present.values())
 
     def _renamed(self, event: LogEvent) -> Person:
-        """Return the person who takes another nick, which may be known from the store."""
+        """Return the person of a nick change: in the channel, else known from another log, else found by nick."""
         here = self._present.get(folded(event.nick))
         if here is not None:
             return here

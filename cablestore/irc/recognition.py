@@ -1,4 +1,4 @@
-"""Recognition of a log's format: the one that parses most of its first lines. Pure."""
+"""Recognition of a log's format: the format that parses most of the first lines. Pure."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from cablestore.irc.formats import FORMATS, UBUNTU, UBUNTU_BY_DAY, WEECHAT, WEEC
 from cablestore.irc.lines import LineKind, LogFormat, NotALogError, shortened
 
 SAMPLE_LINES: Final = 200
-"""Lines for recognising a file's format."""
+"""Number of lines that are read to recognise a file's format."""
 FEW_LINES: Final = 40
-"""Lines for excluding formats that parse clearly fewer than the best one."""
+"""Number of lines after which formats that parse clearly fewer lines than the best format are excluded."""
 _CLEARLY_FEWER: Final = 0.8
 LONG_SAMPLE_LINES: Final = 20_000
-"""Lines for recognition if the first ones match two formats, and for learning marks."""
+"""Maximum number of lines that are read if two formats are equal on the first lines, and for learning marks."""
 _EVENT: Final = re.compile(
     r"\S+ .*has joined [#&]\S+$|\S+ .*has left [#&]\S+|\S+ .*has quit\b|\S+ has kicked \S+|\S+ is now known as \S+$"
     r"|\S+ has (?:changed|unset) topic for |Topic (?:for|set by) |Mode [#&]|Channel [#&]|Channel created|Nicks [#&]"
@@ -25,11 +25,11 @@ _CERTAIN_EVENT: Final = re.compile(r"\S+ (?:.* )?\(\S+@\S+\) has (?:joined [#&]\
 
 
 def recognise(lines: Iterable[str], where: str, *, is_named_by_day: bool = False) -> LogFormat:
-    """Return the format that parses the most of the first lines. Raises NotALogError if none parses half of them.
+    """Return the format that parses most of the first lines. Raises NotALogError if it parses fewer than half of them.
 
-    Among equal formats, the one with fewer actions wins, because an action may have any form; then further lines
-    decide, then the order of FORMATS. Empty lines do not count. Logs with a day like 2022-01-31 in their name were
-    imported when RAKU and UBUNTU were the only formats: if these two are equal, further lines do not count.
+    Among equal formats, the format with fewer actions wins, because an action may have any form. Then further lines
+    decide, then the order of FORMATS. Empty lines do not count. Further lines do not decide for logs with a day such as
+    2022-01-31 in their name, for compatibility with earlier imports.
     """
     rest = (line for line in lines if line.strip())
     sample = list(islice(rest, SAMPLE_LINES))
@@ -48,7 +48,7 @@ def recognise(lines: Iterable[str], where: str, *, is_named_by_day: bool = False
 
 
 def _score(known: LogFormat, lines: Iterable[str]) -> tuple[int, int]:
-    """Return the number of lines that a format parses, and the number of those that are not actions."""
+    """Return the number of lines that a format parses, and how many of them are not actions."""
     read = [line.kind for line in map(known.parse, lines) if line is not None]
     return len(read), len(read) - read.count(LineKind.ACTION)
 
@@ -56,8 +56,8 @@ def _score(known: LogFormat, lines: Iterable[str]) -> tuple[int, int]:
 def _unknown(sample: list[str], readable: int, where: str) -> str:
     strange = next(_unread(sample), "")
     return (
-        f"{where} is not a chat log of a known format. Lines that can be parsed: {readable} of the first {len(sample)}. "
-        f'A line that cannot: "{shortened(strange)}". Known formats: {", ".join(known.name for known in FORMATS)}'
+        f"{where} is not a chat log of a known format: {readable} of the first {len(sample)} lines can be parsed. "
+        f'An unparsed line: "{shortened(strange)}". Known formats: {", ".join(known.name for known in FORMATS)}'
     )
 
 
@@ -66,7 +66,7 @@ def _unread(lines: Iterable[str]) -> Iterator[str]:
 
 
 def with_marks_of(known: LogFormat, lines: Iterable[str]) -> LogFormat:
-    """Return a format with the marks that the user of WeeChat configured, learned from lines."""
+    """Return the format of WeeChat with the user's marks, learned from lines. Return other formats unchanged."""
     if known is not WEECHAT:
         return known
     rests: dict[str, list[str]] = {}
@@ -87,7 +87,7 @@ def with_marks_of(known: LogFormat, lines: Iterable[str]) -> LogFormat:
 
 
 def _is_of_events(mark: str, rests: list[str]) -> bool:
-    """Return True if all lines with a mark are joins, parts and similar events. A nick may write one such line."""
+    """Return True if a mark means events, such as joins. If it may be a nick, all its lines must be events."""
     if _names_somebody(mark):
         return all(map(_EVENT.match, rests)) and (len(rests) > 1 or any(map(_CERTAIN_EVENT.match, rests)))
     return any(map(_EVENT.match, rests))

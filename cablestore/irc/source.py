@@ -28,13 +28,13 @@ from cablestore.irc.lines import shortened
 
 _CHUNK_SIZE_BYTES: Final = 65_536
 _BLOCK_SIZE_BYTES: Final = 512
-"""Block of a tar archive."""
+"""Size of a block of a tar archive."""
 _UNREAD: Final = {b"7z\xbc\xaf\x27\x1c": "7z", b"Rar!": "RAR", b"\x28\xb5\x2f\xfd": "Zstandard"}
 
 
 @dataclass(frozen=True, slots=True)
 class LogStream:
-    """File of lines: its path, including the archives that contain it, and its number among those of its source.
+    """File of lines: its path, including the archives that contain it, and its number within its source.
 
     Read `stream` before you request the next file, which may close it. `size_bytes` is for progress.
     """
@@ -51,9 +51,9 @@ def _is_hidden(path: PurePath) -> bool:
 
 
 def files_below(path: Path) -> list[Path]:
-    """Return the files of a path; for a folder, all except hidden ones and those in hidden folders.
+    """Return a file, or the files below a folder except hidden files and files in hidden folders.
 
-    Raises ArgumentError if there are none.
+    Raises ArgumentError if the path does not exist or does not contain such files.
     """
     with storage_errors(path):
         if path.is_dir():
@@ -69,9 +69,9 @@ def files_below(path: Path) -> list[Path]:
 
 
 def logs_in(source: Path) -> Iterator[LogStream]:
-    """Yield the files of lines in a source, including empty ones, in stored order.
+    """Yield the files of lines in a source, including empty files, in stored order.
 
-    A packed file is read to its end, so that a damaged one is never accepted as complete.
+    A packed file is read to its end, so that a damaged file is never accepted as complete.
     """
     path = source.absolute()
     with storage_errors(source):
@@ -111,7 +111,7 @@ def logs_in_order(source: Path, numbers: Sequence[int]) -> Generator[LogStream]:
 class _Held:
     """Packed files for later turns in one reading of their source, up to a limit.
 
-    Files with the latest turns are dropped first. A file after a dropped one is not kept, because its turn cannot come
+    Files with the latest turns are dropped first. A file after a dropped file is not kept, because its turn cannot come
     in this reading.
     """
 
@@ -161,8 +161,8 @@ class _Reading:
         self.unpacked_bytes += size_bytes
         if self.unpacked_bytes > limits.MAX_LOGS_UNPACKED_SIZE_BYTES:
             raise ArgumentError(
-                f"{self.source} is too large: more than {limits.MAX_LOGS_UNPACKED_SIZE_BYTES:,} bytes when "
-                "decompressed. Import it in parts"
+                f"{self.source} is too large: the maximum is {limits.MAX_LOGS_UNPACKED_SIZE_BYTES:,} bytes after "
+                "decompression. Import it in parts"
             )
 
 
@@ -174,7 +174,7 @@ def _damage(name: PurePath) -> Iterator[None]:
     except ArgumentError:  # it names the file
         raise
     except OSError as error:
-        if error.errno is not None:  # an I/O error, not one of a decompressor
+        if error.errno is not None:  # an I/O error, not an error of a decompressor
             with storage_errors(Path(name)):
                 raise
         raise _damaged(name) from None
@@ -211,7 +211,7 @@ def _unwrapped(
             pass
     elif head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
         if wrappings:
-            raise ArgumentError(f"{name} is a zip archive in another archive. Extract the outer one first")
+            raise ArgumentError(f"{name} is a zip archive in another archive. Extract the outer archive first")
         for path, stream, entry_bytes in _zip_entries(reading, name, file):
             yield from _unwrapped(reading, path, stream, entry_bytes, wrappings + 1)
     elif _is_tar(name, head):
@@ -220,7 +220,7 @@ def _unwrapped(
     else:
         kind = next((kind for magic, kind in _UNREAD.items() if head.startswith(magic)), None)
         if kind is not None:
-            raise ArgumentError(f"{name} has the unsupported compression {kind}. Decompress it first")
+            raise ArgumentError(f"{name} uses the unsupported compression {kind}. Decompress it first")
         yield name, whole, size_bytes
 
 
@@ -252,7 +252,7 @@ def _rest(name: PurePath, head: bytes, file: IO[bytes]) -> IO[bytes]:
 
 
 def _counted(reading: _Reading, name: PurePath, file: IO[bytes]) -> io.BufferedReader:
-    """Return the stream of a decompressor. Its bytes are counted, and errors have the file's name."""
+    """Return the stream of a decompressor. Its bytes are counted, and errors contain the file's name."""
 
     def read(size: int) -> bytes:
         with _damage(name):
@@ -320,7 +320,7 @@ def _tar_entries(name: PurePath, file: IO[bytes]) -> Iterator[tuple[PurePath, IO
     with _damage(name), tarfile.open(fileobj=cast(IO[bytes], forward), mode="r:") as archive:
         entries = 0
         while (entry := archive.next()) is not None:
-            cast(Any, archive).members.clear()  # otherwise it would keep all of them
+            cast(Any, archive).members.clear()  # otherwise the archive would keep all entries
             entries = _counted_entry(name, entries)
             kind = _kind_of(entry)
             if kind:
@@ -372,8 +372,8 @@ class _Forward:
         self._left -= size_bytes
         if self._left < 0:
             raise ArgumentError(
-                f"{self._name} has an entry with a header of more than {limits.MAX_LOG_ENTRY_HEADER_SIZE_BYTES:,} "
-                "bytes, the maximum. Extract it first"
+                f"{self._name} contains an entry whose header is too large: the maximum is "
+                f"{limits.MAX_LOG_ENTRY_HEADER_SIZE_BYTES:,} bytes. Extract it first"
             )
         found = self._file.read(size_bytes)
         self._position += len(found)
@@ -405,11 +405,11 @@ def _zip_entries(reading: _Reading, name: PurePath, file: IO[bytes]) -> Iterator
                     "Extract it first"
                 )
             if entry.flag_bits & 1:
-                raise ArgumentError(f"{name} has an encrypted entry, {_shown(entry.filename)}. Extract it first")
+                raise ArgumentError(f"{name} contains an encrypted entry, {_shown(entry.filename)}. Extract it first")
             if entry.is_dir() or _is_hidden(path.relative_to(name)):
                 continue
             unreadable = ArgumentError(
-                f"{name} has an unsupported compression for {_shown(entry.filename)}. Extract it first"
+                f"{name} uses an unsupported compression for {_shown(entry.filename)}. Extract it first"
             )
             if entry.compress_type == zipfile.ZIP_LZMA:  # its dictionary may use any amount of memory
                 raise unreadable
@@ -426,7 +426,9 @@ def _zip_entries(reading: _Reading, name: PurePath, file: IO[bytes]) -> Iterator
 
 def _counted_entry(name: PurePath, entries: int) -> int:
     if entries >= limits.MAX_LOG_ARCHIVE_ENTRIES:
-        raise ArgumentError(f"{name} has more than {limits.MAX_LOG_ARCHIVE_ENTRIES:,} entries. Import it in parts")
+        raise ArgumentError(
+            f"{name} contains too many entries: the maximum is {limits.MAX_LOG_ARCHIVE_ENTRIES:,}. Import it in parts"
+        )
     return entries + 1
 
 

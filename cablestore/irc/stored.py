@@ -1,7 +1,8 @@
 """Stored lines: comparison by time, nick and text with the posts of other imported logs.
 
 Two logs of one channel are either parts of one log, whose times are equal, or logs of two programs. The clocks of
-programs differ by seconds, and one may not write seconds. Equal lines are counted: of three, two stored ones leave one.
+programs differ by seconds, and a program may write times without seconds. Equal lines are counted: if two of three are
+stored, one line is new.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from cablestore.protocol.post import Post
 from cablestore.views import author, channel_state, links, messages
 
 LOGGER_SKEW_MS: Final = 10 * SECOND_MS
-"""Difference between the times that two programs write for one line, apart from seconds that one does not write."""
+"""Maximum difference between the times that two programs write for one line, apart from omitted seconds."""
 _LEAST_NEAR_LINES: Final = 2
-"""Lines that must differ only in their times to show that another program wrote the log."""
+"""Minimum number of lines that differ from posts only in their times, if another program wrote the log."""
 _MOST_TIPS: Final = 8
-"""Heads of a channel to which a later log links."""
+"""Maximum number of heads of a channel to which a later log links."""
 TYPES: Final[Mapping[LineKind, int]] = {
     LineKind.SAY: TEXT,
     LineKind.ACTION: TEXT,
@@ -39,7 +40,7 @@ Deletions = Mapping[tuple[bytes, str, int], Sequence[int]]
 
 
 class StoredPost(NamedTuple):
-    """Stored post of a line. A deleted one has no hash."""
+    """Stored post of a line. `digest` is None for a deleted post."""
 
     timestamp_ms: int
     digest: bytes | None
@@ -101,7 +102,7 @@ class StoredChannel:
         return found
 
     def _around(self, events: Sequence[LogEvent]) -> Iterator[tuple[_Key, StoredPost]]:
-        """Yield the stored posts of all people in the events, within the time of the events."""
+        """Yield the stored posts of all people in the events, within the time range of the events."""
         acts = [event for event in events if event.kind in TYPES]
         if not acts:
             return
@@ -158,8 +159,8 @@ class _Matching:
     def match_other_program(self) -> None:
         """Match lines with posts whose times differ, if another program wrote the log of the posts.
 
-        It is another program if only one of the two writes seconds, or if most lines between the stored posts differ
-        from a post only by their time.
+        Another program wrote them if only one of the two logs contains seconds. Another program also wrote them if at
+        least half of the new lines between the stored posts differ from a post only by their time.
         """
         near: list[tuple[int, list[StoredPost], StoredPost]] = []
         for index, event, posts in self._open():
@@ -190,7 +191,7 @@ class _Matching:
                     yield index, event, posts
 
     def _open_between(self, near: list[tuple[int, list[StoredPost], StoredPost]]) -> int:
-        """Return the number of events without a post in the time of the unmatched posts."""
+        """Return the number of events without a post in the time range of the unmatched posts."""
         times = [post.timestamp_ms for posts in self._left.values() for post in posts]
         times += [found.timestamp_ms for _, _, found in near]
         if not times:
@@ -213,7 +214,7 @@ def _is_same_time(event: LogEvent, timestamp_ms: int) -> bool:
 
 
 def _distance_ms(event: LogEvent, timestamp_ms: int) -> int:
-    """Return the time between the second or minute of an event and that of a post, 0 if they overlap."""
+    """Return the time between an event's and a post's second or minute, 0 if these overlap."""
     unit_ms, other_ms = event.unit_ms, unit_of(timestamp_ms)
     start_ms, other_start_ms = event.at_ms // unit_ms * unit_ms, timestamp_ms // other_ms * other_ms
     return max(0, start_ms - other_start_ms - other_ms, other_start_ms - start_ms - unit_ms)

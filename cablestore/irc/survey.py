@@ -25,23 +25,23 @@ from cablestore.irc.source import LogStream, files_below, logs_in
 
 BYTE_ORDER_MARK: Final = "\ufeff"
 MOST_NOT_UNDERSTOOD: Final = 0.05
-"""Share of unparsed lines above which a file is rejected, unless the user is lenient."""
+"""Share of unparsed lines above which a file is rejected, unless `Options.is_lenient`."""
 _TALK_LINES: Final = 100
 _LEAST_TALK_CHARACTERS: Final = 8
 _HALF_DAY_HOURS: Final = 12
 _DAY_HOURS: Final = 24
 _NO_NAMES: Final[Names] = MappingProxyType({})
 _SIGNS: Final = frozenset({LineKind.JOIN, LineKind.LEAVE, LineKind.TOPIC, LineKind.UNSIGNED_TOPIC, LineKind.MODE})
-"""Lines that private conversations do not have."""
+"""Kinds of lines that private conversations do not contain."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
     """One file of a channel's log, and the day on which it begins.
 
-    `path` includes the archives that contain the file, `number` counts the files in `source`. `start_ms` is the time at
-    which it begins, in milliseconds since 1970; times without a zone are in `zone`. `channel` is that of the store,
-    `conversation` that of the log. `encoding` is that of lines that are not UTF-8.
+    `path` includes the archives that contain the file, and `number` counts the files in `source`. `start_ms` is the
+    time of its beginning, in milliseconds since 1970. `zone` applies to times without a zone. `channel` is the channel
+    of the store, and `conversation` the conversation of the log. `encoding` applies to lines that are not UTF-8.
     """
 
     source: Path
@@ -93,11 +93,16 @@ def find_logs(
 def survey(paths: Iterable[Path], options: Options, names: Names = _NO_NAMES) -> Survey:
     """Find the logs under `paths`. `names` are the channels of the store from earlier imports.
 
-    Paths are files, folders, compressed files or archives. The channel of a file is the one in its lines; else the one
-    that its path marks with `#`; else the one of all other files if they agree, in formats whose lines name it; else
-    the name of the file or the folder. The date comes from the lines, else from the path, else from the options.
+    Paths are files, folders, compressed files or archives. The channel of a file is the first of these that exists:
 
-    Raises ArgumentError for a path that does not exist or has no lines, and if no file is a log.
+    * the channel of the options
+    * the channel in its lines
+    * the channel that its path marks with `#`
+    * the channel in the lines of all other files, if they agree and its format names channels
+    * the name of the file or the folder
+
+    The date comes from the lines, else from the path, else from the options. Raises ArgumentError for a path that does
+    not exist or is empty, and if no file is a log.
     """
     result = Survey()
     found: dict[tuple[Path, int], tuple[LogFile, bool]] = {}
@@ -135,7 +140,7 @@ def _nothing(result: Survey) -> ArgumentError:
 
 
 def _public(found: list[tuple[LogFile, bool]], options: Options, result: Survey) -> list[LogFile]:
-    """Return the logs that may be published, and record the others. `found` has True for logs given by name."""
+    """Return the logs that may be published. Record private conversations. `found` contains True for a given file."""
     groups: dict[tuple[str, str], list[LogFile]] = {}
     for log, _ in found:
         groups.setdefault((log.conversation.network, log.conversation.name), []).append(log)
@@ -207,7 +212,7 @@ def _inspected(
 
 
 def _inspect(source: Path, root: Path, found: LogStream, options: Options) -> LogFile | None:
-    """Recognise a file. Returns None for one without lines."""
+    """Recognise a file. Returns None for a file without lines."""
     encoding, stream = detected(found.stream)
     encoding = options.encoding or encoding
     lines, seen = _sampled(replace(found, stream=stream), encoding), list[str]()
@@ -244,13 +249,13 @@ def _require_understood(path: PurePath, seen: list[str], sample: list[LogLine | 
     if len(strange) > MOST_NOT_UNDERSTOOD * len(sample):
         examples = ", ".join(f'"{shortened(text)}"' for text in strange[:3])
         raise NotALogError(
-            f"{path} has lines that cannot be parsed: {len(strange)} of its first {len(sample)}, such as {examples}. "
-            "Use --lenient to import the others"
+            f"{path} contains lines that cannot be parsed: {len(strange)} of its first {len(sample)}, such as "
+            f"{examples}. Use --lenient to import the other lines"
         )
 
 
 def _named_and_timed(known: LogFormat, lines: Iterable[str]) -> tuple[str, LogFormat]:
-    """Return the first channel in lines, or "", and the format with the clock that they prove."""
+    """Return the first channel in lines, or "", and the format, with a 24-hour clock if a time proves it."""
     channel, is_proved = "", known.face_hours != _HALF_DAY_HOURS
     for text in lines:
         if is_proved and (channel or not known.names_channel):
@@ -292,7 +297,7 @@ def _sampled(found: LogStream, encoding: str) -> Iterator[str]:
 
 
 def _beginning(sample: list[LogLine | None], path: PurePath, given: date | None) -> tuple[date, Stamp | None]:
-    """Return the day on which a log begins, and its first time if that has a date."""
+    """Return the day on which a log begins, and its first time if that contains a date."""
     times = [line.time for line in sample if line is not None and line.time is not None]
     dated = next((number for number, time in enumerate(times) if time.is_dated()), None)
     if dated is not None:
@@ -305,8 +310,7 @@ def _beginning(sample: list[LogLine | None], path: PurePath, given: date | None)
     begin = in_path or given
     if begin is None:
         raise NotALogError(
-            f"no date found for {path}: neither its lines nor its path contain one like 2022-01-31 or 2022/01/31. Use "
-            "--date"
+            f"no date found for {path}: neither its lines nor its path contain a date such as 2022-01-31. Use --date"
         )
     return begin, first
 

@@ -1,11 +1,11 @@
-"""Moderation: the roles of users, and what is hidden, dropped and blocked for the store's own user.
+"""Moderation: the roles of users, and the hidden, dropped and blocked targets, for the store's own user.
 
-`known` has the actions of users who may have authority, `roles` the roles over time, `blocks` the blocked and dropped
-users, and `decisions` the actions in force. `seed` has the initial roles. `stored` reads actions from the rows of a
-store.
+`stored` reads actions from the rows of a store, and `known` selects the actions of users who may have authority. From
+these, `roles` derives the roles over time, `blocks` the blocked and dropped users, and `decisions` the actions in
+force. `seed` contains the initial roles.
 
-`applied` applies the decisions to the posts of a store. A plan goes through `admission` (which posts are stored),
-`changing` (the decisions after it), and `sweeping` and `consents` (what is removed and remembered).
+`applied` applies the decisions to the posts of a store. For each plan, `admission` chooses the posts to store, and
+`changing` updates the decisions. `sweeping` removes dropped posts, and `consents` remembers statements about roles.
 """
 
 from cablestore.moderation.blocks import BlockState, UserDrop

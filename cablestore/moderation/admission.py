@@ -1,4 +1,4 @@
-"""Admission of incoming posts: which of them moderation drops or blocks, and what is remembered about those."""
+"""Admission of incoming posts: reject the posts that moderation drops or blocks, and remember data about them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MAY_DECIDE: Final = MODERATION_TYPES | {DELETE}
 
 
 def add_all(plan: Plan, moderation: AppliedModeration | None, posts: list[Post], signed: list[bool]) -> list[Verdict]:
-    """Add the posts with a valid signature to a plan. Others get BAD_SIGNATURE, DROPPED or BLOCKED."""
+    """Add posts with a valid signature to a plan, unless moderation rejects them. Returns the verdict on each post."""
     if moderation is None:
         return [plan.add(post) if ok else Verdict.BAD_SIGNATURE for post, ok in zip(posts, signed, strict=True)]
     # Actions and deletions are first, in their order, because they decide about the other posts of the batch.
@@ -46,12 +46,12 @@ def require_admitted(moderation: AppliedModeration | None, posts: Iterable[Post]
     for post in posts:
         if moderation is not None and moderation.decisions.has_actions and moderation.rejection(post) is not None:
             raise ArgumentError(
-                f"this post/{post.type_name} was not written: you dropped the channel {post.channel!r}. Undrop it first"
+                f"cannot write this post/{post.type_name}: you dropped the channel {post.channel!r}. Undrop it first"
             )
 
 
 def _add_acts(plan: Plan, moderation: AppliedModeration, posts: list[Post], found: list[int]) -> dict[int, Verdict]:
-    """Add the deciding posts at these positions. Blocks, unblocks and their deletions also decide about later ones."""
+    """Add the deciding posts at these positions. Blocks, unblocks and their deletions also decide about later posts."""
     verdicts, authors, since = {}, {posts[at].author for at in found}, BEGINNING
     for at in found:
         removed = len(plan.removed)
@@ -62,7 +62,7 @@ def _add_acts(plan: Plan, moderation: AppliedModeration, posts: list[Post], foun
 
 
 def _decide(reader: Reader, bodies: list[Body]) -> bool:
-    """Return True if one of the bodies is an action, or deletes one, stored or new.
+    """Return True if one of the bodies is an action, or deletes a stored action.
 
     Then blocks of the batch decide about all later actions and deletions, also about deletions of other posts.
     """

@@ -1,6 +1,6 @@
 """Moderation of a store: the effect of the decisions on incoming and stored posts.
 
-It is derived from the posts of a reader: moderation posts including local-only ones, post/infos, and the seed.
+It is derived from the rows of a store: the moderation posts, including local-only posts, the post/infos, and the seed.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from cablestore.protocol.keys import unescape, unhex
 from cablestore.protocol.post import Post
 
 DROP_RULES: Final = b"1"
-"""Version of the rules by which drops follow from posts. Without this row, drops did not end with the first unblock."""
+"""Version of the rules by which drops follow from posts. In stores without it, the first unblock did not end drops."""
 
 
 class HiddenUser(NamedTuple):
-    """A user, and the channels in which it is hidden; None for all."""
+    """A user, and the channels in which the user is hidden, None for all channels."""
 
     public_key: bytes
     channels: frozenset[str] | None
@@ -67,7 +67,7 @@ class AppliedModeration:
     must_be_stored: bool
     """True if the local rows of drops may differ from the decisions."""
     is_stored_swept: bool = False
-    """True if the store has the local row for `is_swept`."""
+    """True if the store contains the local row for `is_swept`."""
 
     @classmethod
     def read(cls, reader: Reader, own_key: bytes, seed: Seed | None = None) -> Self:
@@ -82,7 +82,7 @@ class AppliedModeration:
 
     @property
     def is_sweeping(self) -> bool:
-        """True if posts must still be removed, or remembered ones compared."""
+        """True if posts must still be removed, or remembered posts must be compared with the drops."""
         return self.is_comparing or self._is_removing
 
     @property
@@ -96,7 +96,7 @@ class AppliedModeration:
 
     @cached_property
     def hidden_users(self) -> tuple[HiddenUser, ...]:
-        """The users with hidden or dropped texts, except for those without a stored post."""
+        """The users with hidden or dropped texts, except users whose posts are all removed."""
         return tuple(HiddenUser(*each) for each in self.decisions.hidden_users().items() if not self._is_gone(each[0]))
 
     def _is_gone(self, user: bytes) -> bool:
@@ -114,9 +114,9 @@ class AppliedModeration:
         return None if block is None or post.type in KEPT_TYPES else (Verdict.BLOCKED, block)
 
     def _blocking(self, post: Post) -> tuple[ModerationAct | None, int]:
-        """Return the block that rejects posts of an author, and its time (4.6, 4.6.1).
+        """Return the block that rejects a post, None if there is none, and the time of the block (4.6, 4.6.1).
 
-        An unblock of the local user ends a block on it, so it is stored.
+        A post that ends a block on the local user is not rejected by this block.
         """
         if post.author == self.own_key:
             return None, 0
@@ -165,7 +165,7 @@ class AppliedModeration:
         yield from filter(None, found)
 
     def due(self, key: bytes, reader: Reader) -> Drop | None:
-        """Return the required drop in the local row of a user, channel or post, None if the row must not exist.
+        """Return the drop that the local row of a user, channel or post must contain, None if it must not exist.
 
         A post that is neither stored nor remembered is dropped in the channel of the action.
         """
@@ -223,7 +223,7 @@ def act_key(post: Post) -> bytes:
 
 
 def seed_of(reader: Reader) -> Seed | None:
-    """Return the moderation seed of a store, None if it joined without one."""
+    """Return the moderation seed of a store, None if it joined without a seed."""
     value = reader.local(SEED, b"")
     if value is None:
         return None

@@ -1,14 +1,15 @@
-"""Blocks of one user: since when it is blocked, and until when its posts are dropped (moderation.md 4.6, 5.1.4).
+"""Blocks of one user: the start of the present block, and the end of the drops (moderation.md 4.6, 5.1.4).
 
-The actions on the user are applied in order of (timestamp, hash), each to the state after the earlier ones:
+The actions on the user are applied in order of (timestamp, hash), each to the state after the earlier actions:
 
 * Actions of the local user take effect. Others take effect if they are applicable (4.4.3, 4.4.5) and the local user has
   no earlier relevant action (4.4.5 rule 1). An overruled action changes nothing.
-* A block with `drop=1` that takes effect drops all posts of the user (5.1.4). It ends with the first later unblock that
-  takes effect, or by which its author undoes it (4.4.2).
-* When it ends, posts dated up to the unblock stay dropped (5.1.5). Later unblocks do not change that.
-* An unblock with `undrop=1` ends the drops that it undoes, also those that ended before.
-* A block with `drop=0` drops nothing. The local user's also ends the drops of others (5.1.4, 4.4.5 rule 1).
+* A block with `drop=1` that takes effect drops all posts of the user (5.1.4). The drop ends with the first later
+  unblock that takes effect, or by which the author of the block undoes it (4.4.2).
+* When the drop ends, posts dated up to the unblock stay dropped (5.1.5). Later unblocks do not change that.
+* An unblock with `undrop=1` removes the drops that it undoes, including drops that have already ended.
+* A block with `drop=0` does not drop posts. If its author is the local user, it also removes the drops of others
+  (5.1.4, 4.4.5 rule 1).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class UserDrop(NamedTuple):
     """A drop of a user: the post/block that drops, and until when the user's posts are dropped.
 
     `until_ms` is None while the block is in force: all posts are dropped. After an unblock, posts dated up to the
-    unblock stay dropped (5.1.5, undrop = 0), and later ones are stored.
+    unblock stay dropped (5.1.5, undrop = 0), and later posts are stored.
     """
 
     act: ModerationAct
@@ -39,7 +40,7 @@ class BlockState(NamedTuple):
     """State of the blocks of one user after all actions on it.
 
     `in_force` is the post/block or post/unblock in force, `since_ms` the start of the present uninterrupted block.
-    `drops` has one entry for each block that drops posts, the widest last.
+    `drops` contains an entry for each block that drops posts. The last entry covers all posts of the others.
     """
 
     in_force: ModerationAct | None = None
@@ -48,12 +49,12 @@ class BlockState(NamedTuple):
 
     @property
     def block(self) -> ModerationAct | None:
-        """The post/block in force."""
+        """The post/block in force, None if the user is not blocked."""
         return self.in_force if self.in_force is not None and self.in_force.type == BLOCK else None
 
     @property
     def drop(self) -> UserDrop | None:
-        """The drop that covers all posts of any drop."""
+        """The drop that covers all dropped posts, None if the user's posts are not dropped."""
         return self.drops[-1] if self.drops else None
 
 
@@ -93,9 +94,9 @@ class _Timeline:
             self._block(act)
 
     def _find_in_force(self) -> ModerationAct | None:
-        """Return the local user's action, or if there is none, the latest of others (4.4.5).
+        """Return the latest action of the local user, otherwise the latest action of others (4.4.5).
 
-        A private block persists (4.5.1).
+        A private block of the local user takes precedence (4.5.1).
         """
         private = self._relevant.get((self._own, True))
         if private is not None and private.type == BLOCK:
@@ -111,7 +112,7 @@ class _Timeline:
 
 
 def _undoes(act: ModerationAct, old: ModerationAct) -> bool:
-    """Return True if an action undoes an older one of its author (4.4.2). Private ones are undone privately (4.5.1)."""
+    """Return True if an action undoes `old` of the same author (4.4.2). Private actions are undone privately (4.5.1)."""
     return act.author == old.author and act.type != old.type and (act.is_private or not old.is_private)
 
 

@@ -61,10 +61,10 @@ def decided(
     *,
     since: Position = BEGINNING,
 ) -> AppliedModeration:
-    """Return the moderation after the present content of a plan, without the local rows of drops.
+    """Return the moderation after the present content of a plan. Does not add the local rows of drops.
 
-    `before` is the moderation at position `since` of the plan. `claims` are statements that it remembers without their
-    post/infos. `unsaid` are remembered statements and actions that it forgets.
+    `before` is the moderation at position `since` of the plan. `claims` are statements that the plan remembers without
+    their post/infos. `unsaid` are remembered statements and actions that the plan forgets.
     """
     if not claims and not unsaid and _DECIDING.isdisjoint(plan.types):
         return before
@@ -90,7 +90,7 @@ def read_with_seed(reader: Reader, before: AppliedModeration, seed: Seed) -> App
 
 
 def store_seed(plan: Plan, moderation: AppliedModeration) -> AppliedModeration:
-    """Add the seed of a moderation to a plan, and its drops. Return the moderation with the drops."""
+    """Add the seed and the drops of a moderation to a plan. Return the moderation with the drops."""
     if moderation.seed is not None:
         plan.set_local(SEED, b"", seed_value(moderation.seed), noted=True)
     return _with_drops(moderation, plan, moderation.drop_keys())
@@ -107,7 +107,7 @@ def store_drops(plan: Plan, moderation: AppliedModeration, *, noted: bool) -> Ap
 def _decided_of(
     plan: Plan, since: Position = BEGINNING
 ) -> tuple[list[ModerationAct | Consent], list[ModerationAct | Consent]]:
-    """Return the actions and statements that a plan adds and removes after a position. One may be in both lists."""
+    """Return the actions and statements that a plan adds and removes after a position. An item may be in both."""
     came, gone = plan.added[since.added :], plan.removed[since.removed :]
     remembered, discarded = plan.remembered[since.remembered :], plan.discarded[since.discarded :]
     added = {post.hash: act_of(post) or consent_of(post) for post in came if post.type in _DECIDING}
@@ -121,7 +121,7 @@ def _decided_of(
 
 
 def _came_dropped(plan: Plan, moderation: AppliedModeration) -> bool:
-    """Return True if a plan stores a post that has a drop. Its author or channel may show that the drop is void."""
+    """Return True if a plan stores a post that a drop targets. Its author or channel may show that the drop is void."""
     return any(post_key(post.hash) in moderation.drops for post in plan.added)
 
 
@@ -144,7 +144,7 @@ def _with_drops(
 ) -> AppliedModeration:
     """Return a moderation with the required drops of some keys, and add their local rows to the plan.
 
-    With `begin_again`, posts may have other origins, so the removal starts again.
+    With `begin_again`, the removal starts again from the first post: a reindexing may have added dropped posts.
     """
     drops = dict(moderation.drops)
     is_comparing = moderation.is_comparing or begin_again

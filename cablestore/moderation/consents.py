@@ -1,6 +1,7 @@
 """Consents that outlive their post/infos: statements about roles in posts that the store rejects, drops or discards.
 
-At most `limits.MAX_CONSENTS_REMEMBERED` per user are remembered: the latest, and signed ones before claims.
+At most `limits.MAX_CONSENTS_REMEMBERED` per user are remembered. Above this, claims are forgotten first, then the oldest
+signed statements.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from cablestore.views.acts import has_declined
 
 
 def remember(plan: Plan, post: Post, *, is_new: bool = False) -> bool:
-    """Remember the statement of a post/info about roles. Return False for other posts and for deleted ones.
+    """Remember the statement of a post/info about roles. Return False for other posts and for deleted posts.
 
-    `is_new` is True if the store did not have the post before: then live requests may get other roles.
+    `is_new` is True if the post was not stored before: then a changed consent is logged, so that live requests report it.
     """
     said = consent_of(post)
     if said is None or plan.reader.tombstone(post.hash, post.author) is not None:
@@ -31,7 +32,7 @@ def remember(plan: Plan, post: Post, *, is_new: bool = False) -> bool:
 
 
 def settle(plan: Plan) -> list[Consent]:
-    """Remember the statements of a plan's discarded post/infos, and forget those of deleted ones.
+    """Remember the statements of a plan's discarded post/infos, and forget the statements of deleted post/infos.
 
     Return the forgotten statements.
     """
@@ -47,7 +48,7 @@ def settle(plan: Plan) -> list[Consent]:
 
 
 def remember_claims(plan: Plan, claims: Iterable[Consent], own_key: bytes | None, latest_ms: int) -> list[Consent]:
-    """Remember claims of another store. Return the new ones.
+    """Remember claims of another store. Return the claims that were not known.
 
     Claims about the store's own user, claims dated after `latest_ms`, and claims about a stored or deleted post/info
     are ignored.

@@ -1,12 +1,13 @@
 """Decisions: which of the stored moderation actions apply for the store's own user (moderation.md 4).
 
-Decisions are immutable. `changed` returns new ones, so any thread may read existing ones. They are a function of the
-stored actions, the local user's key and the seed: neither the order of arrival nor the time of day matters.
+Decisions are immutable. `changed` returns a new object, so any thread may read the existing object. Decisions are a
+function of the stored actions, the local user's key and the seed: neither the order of arrival nor the time of day
+matters.
 
-A result is the action that causes it, None if there is none. So `user_hidden_by(user, channel)` returns whether a user
-is hidden, by whom, when and why.
+Most methods return the action that takes effect, or None. For example, `user_hidden_by` returns the action that hides a
+user, with its author, time and reason.
 
-With `public=True` a result follows only from public actions. Everything that peers can observe must be decided this way
+With `public=True`, a result depends only on public actions. Everything that peers can observe must be decided this way
 (4.5).
 """
 
@@ -33,7 +34,7 @@ class ActResult(StrEnum):
     UNDONE = "undone"
     """Its author replaced or undid it (4.2.2, 4.4.2)."""
     NO_AUTHORITY = "no authority"
-    """Its author lacked authority when it was issued. For roles also: its author has lost the role of admin (4.2.5, 4.4.3)."""
+    """Its author lacked authority when it was issued. Or its author has lost the admin role that a post/role needs (4.2.5, 4.4.3)."""
     EXEMPT = "exempt"
     """Its target had authority when it was issued (4.4.5)."""
     OVERRULED = "overruled"
@@ -45,7 +46,7 @@ class ActResult(StrEnum):
 
 
 class Decision(NamedTuple):
-    """Decision about an action for one of its targets: applied, or why not. The target of a channel action is b""."""
+    """Decision about an action for one of its targets. The target of an action on a channel is b""."""
 
     act: ModerationAct
     target: bytes
@@ -58,7 +59,7 @@ class Decision(NamedTuple):
 _AboutUsers = dict[tuple[bytes, str], tuple[UserDrop | None, ModerationAct | None]]
 """The drop and the hiding action of a user in a channel."""
 _Blocks = dict[tuple[bytes, bool], BlockState]
-"""The blocks of a user, by all actions or only by public ones."""
+"""The blocks of a user, by all actions or only by public actions."""
 _Hidden = tuple[dict[bytes, frozenset[str] | None], frozenset[bytes]]
 """The hidden users with their channels, and the posts that are targets of actions."""
 
@@ -154,7 +155,7 @@ class Decisions:
         return self._contexts.history(channel, public=public).had_authority(user, timestamp_ms)
 
     def authorised_from(self, timestamp_ms: int) -> list[ModerationAct]:
-        """Return the actions dated at a time or later whose authors had the authority for them anywhere, oldest first."""
+        """Return the actions since a time whose authors had authority for them in any context, oldest first."""
         found = [act for act in self.acts() if act.timestamp_ms >= timestamp_ms and self._is_authorised(act)]
         return sorted(found, key=lambda act: act.moment)
 
@@ -166,9 +167,9 @@ class Decisions:
         return any(history.had_authority(act.author, act.timestamp_ms) for history in histories)
 
     def may_have_authority(self, user: bytes) -> bool:
-        """Return True for the local user, users of the seed, and users with a role.
+        """Return True for the local user, and for users to whom the seed or a possible admin assigned a role.
 
-        Actions of others have no effect.
+        Actions of other users have no effect, except blocks on the local user.
         """
         return user in self._known.roles
 
@@ -181,14 +182,14 @@ class Decisions:
     # --- hidden and dropped targets (4.4) ------------------------------------------------------------
 
     def is_acted_on(self, target: bytes | str) -> bool:
-        """Return True if anybody who may have authority acted on a user, a post or a channel. This is fast.
+        """Return True if a user who may have authority acted on a user, a post or a channel.
 
-        Nothing else can be hidden, dropped or blocked. The other methods return whether it is.
+        This check is fast. Targets for which it returns False are not hidden, dropped or blocked.
         """
         return self._known.is_acted_on(target)
 
     def user_hidden_by(self, user: bytes, channel: str | None) -> ModerationAct | None:
-        """Return the action that hides a user's post/text in a channel, or with None in the cabal (5.1.3.4)."""
+        """Return the action that hides a user's texts in a channel, or in the cabal if `channel` is None (5.1.3.4)."""
         return self._doing(Action.HIDE_USER, user, channel, user)
 
     def post_hidden_by(self, post_hash: bytes, author: bytes | None, channel: str) -> ModerationAct | None:
@@ -213,7 +214,7 @@ class Decisions:
         return self._doing(Action.DROP_CHANNEL, channel, channel, None)
 
     def user_dropped(self, user: bytes) -> UserDrop | None:
-        """Return the drop of a user's posts (5.1.4, 5.1.5), None if it is not dropped."""
+        """Return the drop of a user's posts (5.1.4, 5.1.5), None if they are not dropped."""
         return self.blocks_of(user).drop
 
     def text_hidden_by(self, post_hash: bytes, author: bytes, channel: str, timestamp_ms: int) -> ModerationAct | None:
@@ -239,11 +240,11 @@ class Decisions:
         return self._all_hidden()[0]
 
     def hidden_posts(self) -> frozenset[bytes]:
-        """Return the posts that are targets of actions. `text_hidden_by` returns which of them are hidden."""
+        """Return the posts that are targets of actions. Not all are hidden: see `text_hidden_by`."""
         return self._all_hidden()[1]
 
     def _all_hidden(self) -> _Hidden:
-        """Find everything that is hidden. The result is cached for lists of channels."""
+        """Return the hidden users and the posts that are targets. The result is cached for lists of channels."""
         if self._hidden is None:
             contexts: dict[bytes, set[str | None]] = {}
             posts: set[bytes] = set()
@@ -261,7 +262,7 @@ class Decisions:
         return self._hidden
 
     def _hiding_contexts(self, user: bytes, named: set[str | None]) -> frozenset[str] | None:
-        """Return in which of the named channels a user is hidden, None if it may be hidden in any."""
+        """Return the channels in `named` in which a user is hidden, None if the user may be hidden in any channel."""
         if self.user_dropped(user) is not None or self.user_hidden_by(user, None) is not None:
             return None
         channels = (channel for channel in named if channel is not None)
@@ -270,7 +271,7 @@ class Decisions:
     # --- blocks (4.6) --------------------------------------------------------------------------------
 
     def blocks_of(self, user: bytes, *, public: bool = False) -> BlockState:
-        """Return whether a user is blocked, since when, and the drops of its posts."""
+        """Return the block on a user, its start, and the drops of the user's posts."""
         if user == self._own or not self._known.is_acted_on(user):
             return BlockState()
         state = self._blocks.get((user, public))
@@ -287,7 +288,7 @@ class Decisions:
         return state
 
     def blocked_by(self, user: bytes, *, public: bool = False) -> ModerationAct | None:
-        """Return the post/block by which the local user blocks a user: its own, or one of an authority (4.6.1)."""
+        """Return the post/block of the local user or of an authority that blocks a user for the local user (4.6.1)."""
         return self.blocks_of(user, public=public).block
 
     def blocks_own_user(self, user: bytes) -> ModerationAct | None:
@@ -331,10 +332,10 @@ class Decisions:
     def _effective(
         self, pair: int, target: bytes | str, channel: str | None, subject: bytes | None
     ) -> ModerationAct | None:
-        """Return the action of a pair that takes effect on a target in a context, whether it does or undoes.
+        """Return the action of a pair that takes effect on a target in a context: the doing or the undoing action.
 
-        The local user's comes first, then the later one: an action for the cabal applies to all channels (4.1.1,
-        4.4.5). `subject` is the affected user.
+        The local user's action takes precedence, then the latest action. An action for the cabal applies to all
+        channels (4.1.1, 4.4.5). `subject` is the affected user.
         """
         if not self._known.is_acted_on(target):
             return None
@@ -346,16 +347,16 @@ class Decisions:
         return max(applicable, key=lambda act: act.moment, default=None)
 
     def _actions_on(self, target: bytes | str, pair: int, channel: str | None) -> list[ModerationAct]:
-        """Return the actions of a pair on a target that apply in a context: those for it and those for the cabal."""
+        """Return the actions of a pair on a target that apply in a context, including actions for the cabal."""
         found = self._known.actions_on(target, pair, channel)
         if channel is None or pair == Action.DROP_CHANNEL:
             return found
         return found + self._known.actions_on(target, pair, None)
 
     def _relevant(self, acts: list[ModerationAct]) -> dict[bytes, list[ModerationAct]]:
-        """Return each author's relevant actions of a pair, oldest first: those after the last opposite one (4.4.2).
+        """Return each author's actions of a pair after the author's last opposite action, oldest first (4.4.2).
 
-        Private actions of the local user are only undone privately (4.5.1).
+        Only a private action undoes a private action of the local user (4.5.1).
         """
         relevant: dict[bytes, list[ModerationAct]] = {}
         latest_private = None
@@ -387,7 +388,7 @@ class Decisions:
     def in_force(
         self, channel: str | None = None, author_of_post: Callable[[bytes], bytes | None] = lambda _: None
     ) -> Iterator[Decision]:
-        """Yield the actions that take effect in a context, oldest first, including those that undo others."""
+        """Yield the actions that take effect in a context, oldest first, including actions that undo others."""
         return (judged for judged in self.history(channel, author_of_post) if judged.result is ActResult.APPLIES)
 
     def history(
@@ -395,7 +396,7 @@ class Decisions:
     ) -> Iterator[Decision]:
         """Yield each action in a context by users who may ever have had authority, oldest first, with its result.
 
-        The actions for a channel include those for the cabal. An action on a post does not contain the post's author:
+        The actions for a channel include the actions for the cabal. An action on a post does not contain the post's author:
         `author_of_post` returns it, or None.
         """
         roles = sorted(chain.from_iterable(self._known.roles.values()), key=lambda act: act.moment)
@@ -446,7 +447,7 @@ class Decisions:
     def _taking_effect(
         self, pair: int, target: bytes | str, channel: str | None, subject: bytes | None
     ) -> tuple[ModerationAct | None, ...]:
-        """Return the action of a pair that takes effect on a target. For blocks, include those whose drops do."""
+        """Return the action of a pair that takes effect on a target, and all blocks whose drops take effect."""
         if pair != BLOCKING or not isinstance(target, bytes):
             return (self._effective(pair, target, channel, subject),)
         state = self.blocks_of(target)
@@ -454,7 +455,7 @@ class Decisions:
 
 
 def blocks_in_force(acts: Iterable[ModerationAct]) -> dict[tuple[bytes, bytes], ModerationAct]:
-    """Return which users block which by their own actions: (who blocks, who is blocked) -> post/block (4.6.1).
+    """Return the post/block in force for each pair (blocking user, blocked user), by the users' own actions (4.6.1).
 
     Private actions do not count, because others cannot know them.
     """

@@ -1,7 +1,7 @@
-"""Known actions: those of everybody who may have authority, following roles from the local user and the seed.
+"""Known actions: the actions of all users who may have authority, found by roles from the local user and the seed.
 
-Actions of others have no effect, so they are not read and use no memory, except for blocks on the local user. Users who
-declined a role, or whose role came from somebody without authority, stay known: `roles` decides what counts.
+Actions of others have no effect, so they are not read, except blocks on the local user. Users who declined a role, or
+whose role came from a user without authority, stay known: `roles` decides which roles count.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from cablestore.views.acts import act_in, record_of, targets_in
 _Item = TypeVar("_Item", bound=ModerationAct | Consent)
 
 BLOCKING: Final = 8
-"""Number of the pair post/block and post/unblock. A pair has the number of the action, not of the undoing (5.1.3)."""
+"""Number of the pair post/block and post/unblock. Each other pair has its even action number, such as HIDE_USER."""
 
 
 class HeldActs(Protocol):
-    """Actions of a store, read when they are needed. Deleted ones are excluded, as if they had never been issued."""
+    """Actions of a store, read when they are needed. Deleted actions are excluded, as if they had never been issued."""
 
     def roles_of(self, author: bytes) -> Iterable[ModerationAct]:
-        """Return each post/role of one author in any order, including the private ones of the store's own user."""
+        """Return each post/role of one author in any order, including private roles of the store's own user."""
 
     def actions_of(self, author: bytes) -> Iterable[bytes]:
-        """Return the records of one author's other actions in any order, including the local user's private ones."""
+        """Return the records of one author's other actions in any order, including private actions of the local user."""
 
     def consents_of(self, user: bytes) -> Iterable[Consent]:
         """Return all statements of a user about accepting roles, in any order."""
@@ -37,7 +37,7 @@ class HeldActs(Protocol):
 
 
 def pair_of(act: ModerationAct) -> int:
-    """Return the pair of an action: the action that does something and the one that undoes it (4.4.1)."""
+    """Return the number of the pair of an action: hide and unhide, drop and undrop, or block and unblock (4.4.1)."""
     return act.what & ~1 if act.type == MODERATION else BLOCKING
 
 
@@ -59,14 +59,14 @@ class KnownActs:
         self.roles: dict[bytes, list[ModerationAct]] = {}
         """Each post/role, by author. The keys are all users whose actions are known."""
         self.records: dict[bytes | str, tuple[bytes, ...]] = {}
-        """Records of actions, by each targeted user, post or channel. Bytes are fast to read and to keep."""
+        """Encoded actions, by each targeted user, post or channel. Bytes use less memory than objects."""
         self.consents: dict[bytes, list[Consent]] = {}
         self.against: dict[bytes, list[ModerationAct]] = {}
         """Public blocks on the local user, by author."""
 
     @classmethod
     def read(cls, held: HeldActs, own_key: bytes, seed: Seed | None) -> Self:
-        """Read the actions of everybody who may have authority."""
+        """Read the actions of all users who may have authority."""
         known = cls(own_key, seed)
         for act in held.blocks_on(own_key):
             if not act.is_private and act.author != own_key:
@@ -82,7 +82,7 @@ class KnownActs:
         return copied
 
     def follow_roles(self, held: HeldActs) -> None:
-        """Read those who may have authority by a role from somebody who may be admin, in any context."""
+        """Read the actions of users who may have a role from a possible admin, in any context."""
         seeded = dict(self.seed.roles) if self.seed else {}
         admins = {self.own_key} | {user for user, role in seeded.items() if role is UserRole.ADMIN}
         waiting = list(admins)

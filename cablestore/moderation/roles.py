@@ -1,14 +1,15 @@
 """Roles: who has which role in one context, now and at every time before (moderation.md 4.2).
 
-Roles are applied in order of (timestamp, hash). Within a millisecond, a role waits for the one that makes its author
+Roles are applied in order of (timestamp, hash). Within a millisecond, a role waits for the role that makes its author
 admin. Authority starts with the local user and the seed's admins.
 
 * A role counts if its author is admin and became admin in the role's millisecond or earlier, without interruption.
-* An admin needs a chain of admins that leads back to these. Two who only vouch for each other are not admins.
+* An admin needs a chain of admin roles from the local user or the seed's admins. Two users who only make each other
+  admin are not admins.
 * The roles that an admin issued end with its own role. They do not return when it becomes admin again.
 
-The context of a channel contains the roles for this channel and those for the whole cabal. So an admin of one channel
-assigns roles only there, even with a post/role for the cabal (4.1.1, 4.2.5).
+The context of a channel contains the roles for this channel and the roles for the whole cabal. So an admin of one
+channel assigns roles only in this channel, even with a post/role for the cabal (4.1.1, 4.2.5).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ ALWAYS: Final = -1
 _Slot = tuple[bytes, str | None]
 """Author and context of an action: the newest action of a slot replaces the others (4.2.2)."""
 _Event = tuple[int, bytes, ModerationAct | Consent | None]
-"""Timestamp, hash, and the event. None is the end of the seed."""
+"""Timestamp, hash, and the event. None is the revocation of the seed."""
 
 
 class RoleContexts:
@@ -52,7 +53,7 @@ class RoleContexts:
     def history(self, channel: str | None, *, public: bool = False) -> RoleHistory:
         """Return the roles of a context. With `public` they follow only from public actions (4.5).
 
-        Channels without their own roles share those of the cabal.
+        Channels without their own roles share the roles of the cabal.
         """
         context = channel if channel in self.channels else None
         history = self._made.get((context, public))
@@ -63,7 +64,7 @@ class RoleContexts:
 
 
 class RoleHistory:
-    """Roles of all users in one context. `acts` are post/role of this context in any order."""
+    """Roles of all users in one context. `acts` are the actions of type post/role of this context in any order."""
 
     def __init__(
         self, own_key: bytes, seed: Seed | None, acts: Iterable[ModerationAct], consents: Iterable[Consent]
@@ -105,7 +106,7 @@ class RoleHistory:
         return all(role.has_authority for when, role in changes[at:] if when == timestamp_ms)
 
     def users_with(self, role: UserRole) -> set[bytes]:
-        """Return the users with this present role. For USER, only those who had another one."""
+        """Return the users with this present role. For USER, return only users who had another role before."""
         return {user for user in (*self._changes, self._own) if self.role(user) is role}
 
     def decided_by(self, user: bytes) -> ModerationAct | Seed | None:
@@ -122,13 +123,13 @@ class RoleHistory:
         return user in self._declining
 
     def is_applied(self, act: ModerationAct) -> bool:
-        """Return True if an action is among those that determine its recipient's role."""
+        """Return True if an action is one of the actions that determine its recipient's role."""
         return self._given.get(act.targets[0], {}).get((act.author, act.channel)) == act
 
     # --- one event after the other -------------------------------------------------------------------
 
     def _events(self, acts: Iterable[ModerationAct], consents: Iterable[Consent]) -> Iterable[_Event]:
-        """Return all events in order. The seed's end precedes the posts of its millisecond."""
+        """Return the events in order of time and hash. The seed's revocation comes first in its millisecond."""
         events: list[_Event] = [
             (act.timestamp_ms, act.hash, act)
             for act in acts
@@ -178,9 +179,9 @@ class RoleHistory:
             self._note(user, timestamp_ms)
 
     def _issue(self, act: ModerationAct) -> bool:
-        """Replace the author's role for this recipient in this context; apply the new one if its author was admin.
+        """Replace the author's role for a recipient in a context. Apply the new role if its author was admin.
 
-        Return True if this may have lowered the recipient's role, or ended a role that no longer needed an authority.
+        Return True if this may have lowered the recipient's role, or replaced a role that stayed after a revocation.
         """
         recipient, slot = act.targets[0], (act.author, act.channel)
         before = self._withdraw(recipient, slot)
@@ -202,7 +203,7 @@ class RoleHistory:
         return act
 
     def _end_seed(self) -> None:
-        """Assign the default role to the seed's users. Roles from its admins until now stay applied (4.7.2)."""
+        """Assign the default role to the seed's users. Roles that its admins have assigned stay applied (4.7.2)."""
         by_seed = {user for user in self._admin_since if self._is_admin_by_seed(user)}
         self._defaults = {}
         for user in by_seed - self._vouched_for():
@@ -246,7 +247,7 @@ class RoleHistory:
         }
 
     def _is_admin_by_seed(self, user: bytes) -> bool:
-        """Return True if the seed makes a user admin, and it got no other role since (4.7.2)."""
+        """Return True if the seed makes a user admin, and the user has not received another role (4.7.2)."""
         if self._defaults.get(user) is not UserRole.ADMIN or user in self._declining:
             return False
         return all(act.role is UserRole.ADMIN for act in self._with_say(user))
@@ -267,7 +268,7 @@ class RoleHistory:
     # --- one user ------------------------------------------------------------------------------------
 
     def _with_say(self, user: bytes) -> list[ModerationAct]:
-        """Return the actions that determine a role: those of the local user, otherwise those of all users (4.2.5)."""
+        """Return the actions that determine a role: of the local user if there are any, otherwise of all users (4.2.5)."""
         acts = list(self._given.get(user, {}).values())
         return [act for act in acts if act.author == self._own] or acts
 

@@ -17,8 +17,8 @@ from cablestore.reprs import hex_repr
 class Seed:
     """Seed: the default roles of some users, set when a store joins a cabal (4.7). At most 16 users.
 
-    `given_at_ms` is when it was set, `revoked_at_ms` when the local user revoked it, None if it is in force. `kept` are
-    the hashes of later actions that applied at the revocation: they stay applied.
+    `given_at_ms` is the time when it was set. `revoked_at_ms` is the time when the local user revoked it, None if it is
+    in force. `kept` are the hashes of later actions that applied at the revocation: they stay applied.
     """
 
     roles: tuple[tuple[bytes, UserRole], ...]
@@ -30,16 +30,16 @@ class Seed:
 
     @classmethod
     def read(cls, data: bytes, given_at_ms: int) -> Self:
-        """Decode the bytes of 4.7.2: pairs of a role (2 is admin, 1 is mod, as in 4.7.3) and a public key.
+        """Decode a seed (4.7.2): for each user, a byte for the role (2 is admin, 1 is mod) and the public key.
 
-        Raises ArgumentError.
+        Raises ArgumentError if the seed is invalid.
         """
         size = 1 + KEY_SIZE_BYTES
         count, rest = divmod(len(data), size)
         if rest or not 1 <= count <= limits.MAX_SEED_USERS:
             raise ArgumentError(
-                f"the moderation seed has {len(data)} bytes, expected {size} for each of 1 to {limits.MAX_SEED_USERS} "
-                "users: a byte for the role and the public key"
+                f"invalid moderation seed: expected {size} bytes for each of 1 to {limits.MAX_SEED_USERS} users (the "
+                f"role and the public key), got {len(data)} bytes"
             )
         roles: dict[bytes, UserRole] = {}
         for at in range(0, len(data), size):
@@ -57,7 +57,7 @@ class Seed:
     def read_hex(cls, text: str, given_at_ms: int) -> Self:
         """Decode hex digits: 66 for each user, or 65 as the specification prints them (4.7.3).
 
-        Whitespace is ignored. Raises ArgumentError.
+        Whitespace is ignored. Raises ArgumentError if the seed is invalid.
         """
         digits = "".join(text.split())
         printed = 1 + 2 * KEY_SIZE_BYTES
@@ -72,9 +72,9 @@ class Seed:
         return cls.read(data, given_at_ms)
 
     def write(self) -> bytes:
-        """Return the bytes of 4.7.2."""
+        """Encode the seed for `read` (4.7.2)."""
         return b"".join(bytes((role,)) + key for key, role in self.roles)
 
     def revoked(self, at_ms: int, kept: Iterable[bytes] = ()) -> Self:
-        """Return the seed, revoked by the local user at this time. Roles applied until then stay (4.7.2)."""
+        """Return the seed, revoked by the local user at this time. Roles applied until then stay applied (4.7.2)."""
         return type(self)(self.roles, self.given_at_ms, at_ms, frozenset(kept))

@@ -12,9 +12,9 @@ from cablestore.views import acts
 
 
 class StoredActs:
-    """Actions of a reader, including remembered ones of dropped users. Use it while the reader's snapshot is open.
+    """Actions of a reader, including remembered actions of dropped users. Use it while the reader's snapshot is open.
 
-    The local user's actions include private ones, which have no view rows. The reader must be able to unseal them.
+    The local user's actions include private actions, which views do not list. The reader must be able to unseal them.
     """
 
     def __init__(self, reader: Reader, own_key: bytes) -> None:

@@ -1,6 +1,6 @@
-"""Sweeping: the removal of dropped posts in bounded batches, and what the store remembers about them.
+"""Sweeping: remove dropped posts in bounded batches, and remember data about them.
 
-A batch is one write that includes the position at which the next one continues. So an interruption loses nothing.
+Each batch is one write, which includes the position at which the next batch continues. An interrupted sweep resumes.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _Remains = list[tuple[bytes, bytes, bytes]]
 def sweep(plan: Plan, moderation: AppliedModeration, reader: Reader) -> tuple[AppliedModeration, int]:
     """Add one batch of removals to a plan over the state of `reader`.
 
-    Return the moderation after it, and how many posts were read.
+    Return the moderation after it, and the number of posts that were read.
     """
     drops = AppliedDrops.of_rows(moderation.drops)
     left, left_size_bytes = limits.MAX_BATCH_POSTS, limits.MAX_BATCH_SIZE_BYTES
@@ -77,8 +77,8 @@ def _remove_some(
 ) -> tuple[bytes | None, int, int]:
     """Remove posts of one drop from a position on: up to `most` posts and about `most_size_bytes`.
 
-    Return the next position, None at the end, how many were read, and their size in bytes. A post that an earlier drop
-    of the plan removed is not removed again.
+    Return the next position (None at the end), the number of posts that were read, and their size in bytes. A post that
+    an earlier drop of the plan removed is not removed again.
     """
     read = size_bytes = 0
     for row_key, digest in _rows_of(reader, key, place):
@@ -113,9 +113,9 @@ def _remains(reader: Reader, post: Post, drop: Drop) -> _Remains:
 
 
 def remember_rejected(plan: Plan, post: Post, act: bytes | None) -> None:
-    """Remember a rejected post in local rows: a dropped post, and the parts that decisions need.
+    """Remember a rejected post in local rows: its statement about roles, and if `act` drops it, its data and action.
 
-    At most `limits.MAX_REJECTED_REMEMBERED` are remembered, and at most `limits.MAX_BLOCKED_ACTIONS` actions per user.
+    At most `limits.MAX_REJECTED_REMEMBERED` posts are remembered, and `limits.MAX_BLOCKED_ACTIONS` actions per user.
     """
     rows: _Remains = [] if act is None else _rejected_act_rows(plan.reader, post)
     count = rejected_count(plan.reader)
@@ -150,7 +150,7 @@ def forget(plan: Plan, known: DroppedPost) -> None:
 
 
 def bury_dropped(plan: Plan) -> list[ModerationAct]:
-    """Turn remembered posts into deleted ones, if the plan has their authors' deletions.
+    """Replace remembered posts by tombstones, if the plan contains their authors' deletions.
 
     Return the forgotten actions and roles.
     """

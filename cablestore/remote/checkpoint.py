@@ -1,4 +1,4 @@
-"""Long work on a store that a process has open, outside of that process: on a checkpoint of its present state."""
+"""Checkpoints for long work on an open store, outside of the process that has it open."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from cablestore.store.store import CableStore
 
 
 def checkpoint_open(store: CableStore, target: Path) -> None:
-    """Write a checkpoint of a store that is open in this process to an empty folder: see `cablestore.index.checkpoint`."""
+    """Write a checkpoint of a store that is open in this process to an empty folder: see `index.checkpoint`."""
     store.parts.engine.checkpoint(target)
 
 
 @contextmanager
 def checkpoint(store: CableStore) -> Iterator[Path]:
-    """Yield the folder of a checkpoint of an open store, a closed store to work on. It is removed afterwards.
+    """Yield the folder of a checkpoint of an open store. It is a closed store, and is removed afterwards.
 
     If the process is killed, the next checkpoint or opening of the store removes it. Writers of the store wait for some
     milliseconds, and readers do not wait.

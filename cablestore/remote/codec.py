@@ -1,7 +1,7 @@
 """Codecs of arguments and results, derived from the types of a method's parameters and of its result.
 
-msgspec encodes and decodes most types directly. Other types are converted. A post is sent as its bytes, a member of a
-union of classes with its class name, and a folder as its absolute path or URI.
+msgspec encodes and decodes most types directly. Other types are converted. A post is sent as its bytes, and a folder as
+its absolute path or URI. A member of a union of classes is sent with its class name.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ class Link(ProcessBound):
     """Connection to the process that has a store open."""
 
     def __init__(self, connection: socket.socket, offer: Offer, received: bytes, timeout_s: float) -> None:
-        """Use `reach`."""
+        """Start the receiving thread. Callers use `reach` or `over`."""
         self.offer: Final = offer
         self._timeout_s = timeout_s
         self._connection = connection
@@ -92,8 +92,8 @@ class Link(ProcessBound):
         self._numbers = count(1)
         self._sending = threading.Lock()
         self._permits: SimpleQueue[None] = SimpleQueue()
-        """One for each call that may run. Ctrl-C in a semaphore, which is Python code, could leave it locked; here it
-        costs at most one permit.
+        """One item for each call that may run. Ctrl-C in a semaphore, which is Python code, could leave it locked. In a
+        queue, it costs at most one permit.
         """
         for _ in range(limits.MAX_REMOTE_CALLS):
             self._permits.put(None)
@@ -200,7 +200,10 @@ class Link(ProcessBound):
         return pending
 
     def next_of(self, pending: Pending) -> Answer:
-        """Wait for the next message for a call. Raises the call's error, or OwnerGoneError without a connection."""
+        """Wait for the next message for a call. Raises the call's error.
+
+        Raises OwnerGoneError if the process ended or does not answer, and StoreClosedError after `close`.
+        """
         heard, ticks = self._heard, 0
         while True:
             try:
@@ -219,7 +222,7 @@ class Link(ProcessBound):
             return found
 
     def is_answering(self) -> bool:
-        """Wait for a sign of life. Returns False after the timeout, or if the connection is closed."""
+        """Send a ping. Return False if no reply arrives before the timeout, or if the connection is closed."""
         pending = Pending(next(self._numbers), time.monotonic() + self._timeout_s, is_read=True)
         self._pending[pending.number] = pending
         try:
@@ -254,7 +257,7 @@ class Link(ProcessBound):
                 raise self._ended(None) from None
 
     def _send_all(self, data: memoryview) -> None:
-        """Send all bytes. Ctrl-C takes effect before the first byte or after the last one."""
+        """Send all bytes. Ctrl-C takes effect before the first byte or after the last byte."""
         sent: list[int] = []
         try:
             while sum(sent) < len(data):
@@ -329,7 +332,7 @@ class Link(ProcessBound):
                     self._buffer += received
                     self._heard += 1
                     self._handle_frames()
-        except (OSError, ValueError):  # the process is gone, or its messages are invalid
+        except (OSError, ValueError):  # the process has ended, or its messages are invalid
             pass
         finally:
             self._end()
@@ -353,7 +356,9 @@ class Link(ProcessBound):
         while len(self._buffer) - at >= HEADER.size:
             [size] = HEADER.unpack_from(self._buffer, at)
             if size > limits.MAX_REMOTE_REPLY_SIZE_BYTES:
-                raise ValueError(f"the message has {size} bytes, the maximum is {limits.MAX_REMOTE_REPLY_SIZE_BYTES}")
+                raise ValueError(
+                    f"the message has {size} bytes, but the maximum is {limits.MAX_REMOTE_REPLY_SIZE_BYTES}"
+                )
             end = at + HEADER.size + size
             if len(self._buffer) < end:
                 break
@@ -429,7 +434,7 @@ def _greet(connection: socket.socket, timeout_s: float) -> tuple[Offer, bytes]:
         raise OwnerGoneError(f"{owner}, which has the store open, ended before it answered")
     if not offer.cablestore:
         raise CableStoreError(
-            f"{owner}, which has the store open, runs an earlier version of cablestore that serves no programs. "
+            f"{owner}, which has the store open, runs an earlier version of cablestore that does not serve programs. "
             "Restart it with this version"
         )
     if problem := messages.rejection(offer, owner) or offer.err:

@@ -67,12 +67,12 @@ def rejection(theirs: Hello | Offer, what: str) -> str:
     age = "a newer" if low > VERSIONS[1] else "an older"
     return (
         f"{what} runs {age} version of cablestore: {theirs.cablestore[:40] or 'unknown'} with protocol {low} to {high}. "
-        f"This one is {own_version()} with protocol {VERSIONS[0]} to {VERSIONS[1]}. Run the same version in both"
+        f"This process runs {own_version()} with protocol {VERSIONS[0]} to {VERSIONS[1]}. Run the same version in both"
     )
 
 
 def line(message: Hello | Offer) -> bytes:
-    """Return a first line as bytes."""
+    """Return a first line as JSON and a newline."""
     return msgspec.json.encode(message) + b"\n"
 
 
@@ -118,7 +118,7 @@ class Cancel(_Message, tag="cancel"):
 
 
 class Ping(_Message, tag="ping"):
-    """Request for a sign of life."""
+    """Request for a `Pong`, to check that the process answers."""
 
 
 # --- from the store -------------------------------------------------------------------------------
@@ -190,8 +190,8 @@ def frame(message: ToStore | ToProgram, max_size_bytes: int) -> bytes:
     body = _ENCODER.encode(message)
     if len(body) > max_size_bytes:
         raise CableStoreError(
-            f"the message has {len(body):,} bytes, the maximum between a program and the process that has the store "
-            f"open is {max_size_bytes:,}. Use several calls"
+            f"the message has {len(body):,} bytes, but the maximum between a program and the process that has the "
+            f"store open is {max_size_bytes:,}. Use several calls"
         )
     return HEADER.pack(len(body)) + body
 

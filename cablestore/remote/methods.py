@@ -105,7 +105,7 @@ _IMPORTED_LATE: Final = (
 def load_functions() -> None:
     """Import the modules of the FUNCTIONS and of the methods early.
 
-    A later import may find the files of another version, or no free descriptor.
+    A later import may find the files of another version, or fail because no descriptor is free.
     """
     for module in (*FUNCTIONS.values(), *_IMPORTED_LATE):
         with suppress(Exception):  # a call imports it again and reports the missing extra
@@ -130,7 +130,7 @@ class RemoteMethod:
     def __init__(self, name: str, dialect: Dialect) -> None:
         space, _, self.name = name.rpartition(".")
         self.function: Final = _function(name) if name in FUNCTIONS else None
-        """Function on a store; None for a method."""
+        """Function on a store, None for a method."""
         member = self.function or inspect.getattr_static(SPACES[space], self.name)
         self.is_property: Final = isinstance(member, property)
         self.is_of_snapshot: Final = hasattr(Queries, self.name) and not space
@@ -156,7 +156,7 @@ class RemoteMethod:
         return given.arguments
 
     def write(self, given: Mapping[str, Any]) -> msgspec.Raw:
-        """Return the encoded arguments. Raises ArgumentError if one cannot be encoded."""
+        """Return the encoded arguments. Raises ArgumentError if an argument cannot be encoded."""
         values = [
             arguments.checked_time(name, value) if name.endswith("_ms") and isinstance(value, datetime) else value
             for name, value in ((name, given[name]) for name in self._names)
@@ -171,7 +171,8 @@ class RemoteMethod:
     def read(self, raw: msgspec.Raw) -> dict[str, Any]:
         """Return the arguments of a frame by name.
 
-        Arguments of wrong types are returned unconverted: the method then raises the same error as in its own process.
+        Arguments of wrong types are returned unconverted: the method then raises the same error as for a caller in its
+        process.
         """
         try:
             values = self._arguments.decode(raw)
@@ -190,7 +191,7 @@ class RemoteMethod:
 
 @cache
 def method_of(name: str, dialect: Dialect) -> RemoteMethod:
-    """Return a method by name: `messages`, `moderation.hide`, `local.put`. Raises CableStoreError for unknown names."""
+    """Return a method by name, such as `moderation.hide`. Raises CableStoreError for unknown names."""
     if name not in names() and name not in FUNCTIONS:
         raise CableStoreError(f"unknown method {name[:40]!r}. Run the same version of cablestore in both processes")
     return RemoteMethod(name, dialect)

@@ -1,4 +1,4 @@
-"""State of the node that connects a store to peers, for clients in the same process or in another one."""
+"""State of the node that connects a store to peers, for clients in the same process or in another process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class PeerState:
 
 @dataclass(frozen=True, slots=True)
 class PeerFailure:
-    """Peer that a node keeps reconnecting to, and why the last attempt or connection failed."""
+    """Peer to which a node tries to reconnect, and the reason for the last failure."""
 
     address: str
     reason: str
@@ -75,7 +75,7 @@ class PeerStatus:
 
 @dataclass(frozen=True, slots=True)
 class Ban:
-    """Banned peer: the host or the static key in hex, and since when."""
+    """Banned peer: the host or the static key in hex, and the time of the ban."""
 
     peer: str
     since_ms: int
@@ -101,7 +101,7 @@ class PolicyStatus:
 
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
-    """Health and load of a node and its process, as on the status pages. `since_ms` is when it started.
+    """Health and load of a node and its process, as on the status pages. `since_ms` is the time at which it started.
 
     `quota` is off, ok, near, full or exceeded. A size of 0 means unlimited. `quota_room_bytes` is None without a limit.
     """
@@ -128,7 +128,7 @@ class NodeStatus:
 
 
 class WatchedNode:
-    """Current state of a node. One thread sets it; any thread reads and watches it."""
+    """Current state of a node. One thread sets it, and any thread can read and watch it."""
 
     def __init__(self, state: NodeState | None = None) -> None:
         """Start with a state, or None if the store has no node."""
@@ -145,7 +145,7 @@ class WatchedNode:
         return []
 
     def status(self) -> NodeStatus | None:
-        """Return the status of the node and its peers, None if it does not run. Thread-safe."""
+        """Return the status of the node and its peers, None if the node is not running. Thread-safe."""
         return None
 
     def kick(self, peer: str) -> list[str]:
@@ -157,10 +157,10 @@ class WatchedNode:
         raise NotFoundError(_NOT_RUNNING)
 
     def ban(self, peer: str) -> list[str]:
-        """Disconnect a peer, and reject it until `unban`, also after a restart. Returns what is banned. Thread-safe.
+        """Disconnect a peer, and reject it until `unban`, also after a restart. Thread-safe.
 
-        A peer with a key is banned by its key, other peers by their host. Raises NotFoundError, and StorageError if the
-        ban cannot be stored.
+        A peer with a key is banned by its key, other peers by their host. Returns the banned keys or hosts. Raises
+        NotFoundError, and StorageError if the ban cannot be stored.
         """
         check_text("peer", peer)
         raise NotFoundError(_NOT_RUNNING)
@@ -179,10 +179,10 @@ class WatchedNode:
         raise NotFoundError(_NOT_RUNNING)
 
     def change_policy(self, action: str, kind: str, name: str) -> bool:
-        """Allow or deny an author, a channel or a peer, or remove it from both lists, and apply this. Thread-safe.
+        """Allow or deny an author, a channel or a peer, or remove it from both lists. Thread-safe.
 
-        The file of the policy is changed. Returns False if nothing changes. Raises ArgumentError, NotFoundError,
-        NodeError if the file is invalid, and StorageError.
+        Writes the file of the policy, and applies it. Returns False if the policy does not change. Raises
+        ArgumentError, NotFoundError, NodeError if the file is invalid, and StorageError.
         """
         check_text("action", action)
         check_text("kind", kind)
@@ -190,7 +190,7 @@ class WatchedNode:
         raise NotFoundError(_NOT_RUNNING)
 
     def change(self, **fields: Any) -> None:
-        """Change fields of the state. Does nothing without a node."""
+        """Change fields of the state. Does nothing if the store has no node."""
         if self.state is not None:
             self.set(replace(self.state, **fields))
 
@@ -202,7 +202,7 @@ class WatchedNode:
                 call()
 
     def watch(self, call: Callable[[], None]) -> Callable[[], None]:
-        """Call a function after each change, in the changing thread. Returns a function that unregisters it."""
+        """Call a function after each change, in the thread that makes it. Returns a function that unregisters it."""
 
         def unwatch() -> None:
             with self._changing:

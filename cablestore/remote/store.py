@@ -81,9 +81,9 @@ def _decoded(method: RemoteMethod, value: Any) -> Any:
 
 
 class RemoteItems(Iterator[T], Generic[T]):
-    """Iterator over the items that another process yields. They arrive in parts; one part is read ahead.
+    """Iterator over the items that another process yields. They arrive in parts, and one part is read ahead.
 
-    The iterator of that process is closed by `close`, or when this one is garbage collected.
+    `close`, or the garbage collection of this object, closes the iterator in that process.
     """
 
     def __init__(self, link: Link, name: str, method: RemoteMethod, arguments: Any, snapshot: int) -> None:
@@ -123,7 +123,7 @@ class RemoteItems(Iterator[T], Generic[T]):
         return bool(self._items) or self._is_over or not self._pending.received.empty()
 
     def next_part(self) -> list[T]:
-        """Return the next items, or [] at the end. Waits for the first one."""
+        """Return the next items, or [] at the end. Waits for the first item."""
         while not self._items and not self._is_over:
             self._take()
         found = list(self._items)
@@ -131,7 +131,7 @@ class RemoteItems(Iterator[T], Generic[T]):
         return found
 
     def close(self) -> None:
-        """End the iteration, also in the process that has the store open."""
+        """End the iteration, in this process and in the process that has the store open."""
         if not self._is_over:
             self._is_over = True
             self._link.abandon(self._pending.number)
@@ -269,7 +269,7 @@ class RemoteStore(_Store, Closable, ProcessBound):
         bind(self)
 
     def close(self) -> None:
-        """Close the connection. The store stays open in the other process. Open iterators and snapshots end."""
+        """Close the connection. The store remains open in the other process. Iterators and snapshots become invalid."""
         self._link.close()
 
     @property
@@ -293,7 +293,7 @@ class RemoteStore(_Store, Closable, ProcessBound):
         return self._link.offer.is_read_only
 
     def is_answering(self) -> bool:
-        """Wait for a sign of life of the other process. Returns False if it hangs or the connection is closed."""
+        """Return False if the other process does not answer before the timeout, or if the connection is closed."""
         return self._link.is_answering()
 
     @property
@@ -328,7 +328,7 @@ class RemoteStore(_Store, Closable, ProcessBound):
     def ingest(
         self, posts: Iterable[bytes], *, sync: bool = False, batch_posts: int = 100, verify: bool = True
     ) -> list[Outcome]:
-        """Store posts that came from peers: see `CableStore.ingest`. They travel in parts of some batches each."""
+        """Store posts that came from peers: see `CableStore.ingest`. They are sent in parts of whole batches."""
         check(sync=sync, batch_posts=batch_posts, verify=verify)
         check_iterable("posts", posts)
         options = {"sync": sync, "batch_posts": batch_posts, "verify": verify}
@@ -337,7 +337,7 @@ class RemoteStore(_Store, Closable, ProcessBound):
 
 
 def _parts(found: Iterable[list[bytes]]) -> Iterator[list[bytes]]:
-    """Join batches to parts of a size. A part ends where a batch ends, so the batches stay the same."""
+    """Join batches to parts of about REMOTE_INGEST_SIZE_BYTES. A part contains whole batches, which do not change."""
     part: list[bytes] = []
     total = 0
     for batch in found:
@@ -371,7 +371,7 @@ def connect(path: Path | str, *, timeout_s: float = limits.REMOTE_TIMEOUT_S) -> 
 
 
 def connect_soon(path: Path | str) -> RemoteStore | None:
-    """Connect as `connect` does, but wait if the store was opened just now. Returns None if no process serves it."""
+    """Connect as `connect` does, but wait up to 1 s for a process to serve the store. Returns None if none does."""
     until_s = time.monotonic() + _BEGIN_WAIT_S
     while (connection := unix_socket.connect(store_path(path))) is None:
         if time.monotonic() > until_s:

@@ -40,9 +40,9 @@ class Listener(Closable):
     """Listening socket in a folder."""
 
     def __init__(self, folder: Path) -> None:
-        """Listen. Raises StorageError if no socket can be created in the folder.
+        """Create the socket and listen. Raises StorageError if it cannot be created in the folder.
 
-        The socket replaces one of a killed process: only one process can have the store in the folder open.
+        It replaces the socket of a killed process, because only one process can have the store in the folder open.
         """
         self._path: Final = folder.absolute() / NAME
         self.socket: Final = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -91,7 +91,7 @@ def connect(folder: Path) -> socket.socket | None:
 
 @contextmanager
 def short_address(path: Path) -> Iterator[str]:
-    """Yield a path of the socket that fits into an address, even if the paths of its folder and of TMPDIR are long."""
+    """Yield a path of the socket that fits into an address, even if the path of its folder is long."""
     if len(os.fsencode(path)) <= _MAX_ADDRESS_SIZE_BYTES:
         yield str(path)
     elif _DESCRIPTORS.is_dir():
@@ -108,7 +108,7 @@ def short_address(path: Path) -> Iterator[str]:
 
 
 def _inode(path: Path) -> tuple[int, int] | None:
-    """Return device and inode, which identify a socket; None if the path is not a socket."""
+    """Return device and inode, which identify a socket, or None if the path is not a socket."""
     try:
         found = path.lstat()
     except OSError:

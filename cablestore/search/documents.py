@@ -25,14 +25,14 @@ MAX_ID: Final = (limits.MAX_TIMESTAMP_MS + 1 << TIE_BITS) - 1
 Document = NewType("Document", bytes)
 """Indexed text, in the form in which SQLite accepts thousands in one call. Documents sort by ids.
 
-    id         19 digits: FTS5 has it by this number, in order of time and hash. If another text has the number, FTS5
-               has it by a free one above, and the table has both
-    hash       8 bytes, the beginning of its post's hash
-    place      37 bytes, words for its channel and author
+    id         19 digits: the number of the text in FTS5, in order of time and hash. If another text has this number,
+               FTS5 uses a free number above it, and the table contains both numbers
+    hash       8 bytes, the beginning of the post's hash
+    place      37 bytes, words for the channel and the author
     text       the prepared text"""
 ID, HASH = slice(0, 19), slice(19, 27)
 _CHANNEL, _AUTHOR = "ǀǁ"
-"""Letters that do not begin words, except in Khoisan: a prefix search reads their lists."""
+"""Letters with which words begin only in Khoisan languages. Other prefix searches do not read these words."""
 _HASH_BITS: Final = 8 * PREFIX_SIZE_BYTES
 
 

@@ -1,4 +1,4 @@
-"""Excerpt: the part of a text around its first match, with the matches marked. Pure."""
+"""Excerpt: the part of a text around its first match, with the matches marked."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _INVISIBLE: Final = frozenset({"Cc", "Cf", "Zl", "Zp"})
 class Excerpt:
     """Part of a text in one line, safe to print, with the positions of the matches in it.
 
-    Line breaks, control characters and invisible ones become spaces. An ellipsis marks omitted text.
+    Line breaks, control characters and invisible characters become spaces. An ellipsis marks omitted text.
     """
 
     text: str
@@ -33,7 +33,7 @@ class Excerpt:
 
 
 def merged(places: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Return ranges in order. Overlapping or adjacent ones are merged."""
+    """Return ranges in order, with overlapping or adjacent ranges merged."""
     found: list[tuple[int, int]] = []
     for start, end in sorted(places):
         if found and start <= found[-1][1]:

@@ -1,8 +1,8 @@
 """Index of one store: it reads the store until it is up to date, and finds texts. Thread-safe.
 
 A new index reads all posts in order of their hashes, which is fastest, and then the posts that arrived meanwhile. After
-that, it follows the arrival log. Only the hash of a log entry is used: the index contains a text if the store has it.
-Therefore reading an entry twice is harmless.
+that, it follows the arrival log. Only the hash of a log entry is used: the index contains a text if the store contains
+it. Therefore reading an entry twice is harmless.
 
 One lock protects the file. A thread holds it for one query, or for one step of catching up, and reads posts without it.
 Searches of other threads are therefore answered between two steps. A step that another thread has already made is
@@ -44,20 +44,20 @@ if TYPE_CHECKING:
 
 _LOG: Final = logging.getLogger("cablestore.search")
 _POSTS_READ: Final = 50_000
-"""Posts or log entries of one step without a timeout: about a second, half of it with the lock. The step being written
-and the one being read use 50 MB."""
+"""Number of posts or log entries in one step without a timeout. A step takes about a second, half of it with the lock.
+One step is read while the previous step is written: together, they use 50 MB of memory."""
 _HURRIED: Final = 4
 """Divisor for the size of a step with a timeout, so that it ends earlier. All steps together take longer."""
 _BYTES_READ: Final = 16_000_000
-"""Bytes of posts after which a step of the initial build ends, regardless of their number."""
+"""Size of the posts after which a step of the initial build ends, regardless of their number."""
 
 
 PURGES_BEFORE_ANSWER: Final = 4
-"""Steps that merge parts of the index before a search answers: together about 0.3 seconds."""
+"""Maximum number of steps that merge parts of the index before a search answers. They take about 0.3 seconds."""
 
 
 class IndexThrownAwayError(StorageError):
-    """The file was damaged and replaced by an empty one."""
+    """The index was damaged, and an empty index has replaced it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Question:
 
     @property
     def expression(self) -> str:
-        """The query in FTS5's language, without the time."""
+        """The query in FTS5's language, without the time range."""
         parts = ["{text} : (" + " AND ".join(term.expression for term in self.terms) + ")"]
         parts += [] if self.channel is None else ["{place} : " + channel_word(self.channel)]
         parts += [] if self.author is None else ["{place} : " + author_word(self.author)]
@@ -80,7 +80,7 @@ class Question:
 
     @property
     def ids(self) -> tuple[int, int]:
-        """Range of own ids in the time range: the first, and the one after the last."""
+        """Range of own ids in the time range: the first id, and the id after the last."""
         return id_floor(self.start_ms), id_floor(limits.MAX_TIMESTAMP_MS + 1 if self.end_ms is None else self.end_ms)
 
     def chooses(self, post: Post) -> bool:
@@ -106,7 +106,7 @@ class SearchIndex(ProcessBound):
     ) -> None:
         """`reading` returns a reader of the current state of the store. Without a folder, the index is in memory.
 
-        With `read_only`, the index is not changed; if it is missing, damaged or incomplete, StorageError is raised.
+        With `read_only`, the index is not changed, and methods raise StorageError if it is missing, damaged or incomplete.
         """
         self._read_only = read_only
         self._folder = folder
@@ -135,10 +135,10 @@ class SearchIndex(ProcessBound):
                     raise _unusable(str(error)) from None
                 _LOG.warning("rebuilding the search index: %s", error)
                 self._clear(self._table)
-                raise IndexThrownAwayError("the search index was damaged and is being rebuilt. Search again") from None
+                raise IndexThrownAwayError("the search index was damaged. Search again to rebuild it") from None
 
     def _clear(self, table: IndexTable) -> None:
-        """Replace the index by an empty one. If that fails, the next use opens the file again."""
+        """Replace the index by an empty index. If that fails, the next use opens the file again."""
         self._table = None
         table.clear()
         self._table = table
@@ -155,7 +155,7 @@ class SearchIndex(ProcessBound):
     def catch_up(
         self, timeout_s: float | None = None, progress: Progress = no_progress, *, purges: int | None = None
     ) -> int:
-        """Index new posts for about `timeout_s` at most. Returns the approximate number of remaining posts.
+        """Index new posts for at most about `timeout_s`. Returns the approximate number of remaining posts.
 
         `progress` is called with the number of indexed posts and log entries. `purges` is the maximum number of steps
         that merge parts of the index.
@@ -186,7 +186,7 @@ class SearchIndex(ProcessBound):
                 raise _unusable(f"it lacks about {left:,} posts and events")
 
     def _require_fit(self, known: IndexState, reader: Reader) -> bool:
-        """Discard the index if it belongs to another database, or if the log differs from the indexed one.
+        """Discard the index if it belongs to another database, or if the log differs from the log that was indexed.
 
         Returns True if the index matches afterwards, False if another thread changed it meanwhile.
         """
@@ -205,7 +205,10 @@ class SearchIndex(ProcessBound):
         return True
 
     def _follow(self, reader: Reader, until: float | None, progress: Progress, purges: int | None) -> int | None:
-        """Run steps until all is indexed. Returns None if they need a newer state of the store."""
+        """Run steps until all posts are indexed or the time is over.
+
+        Returns the approximate number of remaining posts, None if the steps need a newer state of the store.
+        """
         last, purged = arrival_log.next_sequence(reader) - 1, 0
         while True:
             with self._locked() as table:
@@ -235,9 +238,9 @@ class SearchIndex(ProcessBound):
         return left if known.read_to is None else left + _unread(reader, known.read_to)
 
     def _read_posts(self, reader: Reader, known: IndexState, until: float | None, progress: Progress) -> None:
-        """Index posts until all are read, the time is over or another thread was faster; at least one step.
+        """Index posts, at least one step, until all are read, the time is over or another thread was faster.
 
-        While SQLite writes one step, the next one is read: writing takes two thirds of the time, and runs without
+        While SQLite writes one step, the next step is read: writing takes two thirds of the time, and runs without
         Python's lock.
         """
         with ThreadPoolExecutor(1, "cablestore-search") as writer:
@@ -278,7 +281,7 @@ class SearchIndex(ProcessBound):
                 removed.append(digest)
             else:
                 docs.append(document_of(hash_hex, raw, self._dialect))
-        # A part of the log may be lost. Then its remaining entries were read.
+        # If the end of the log is lost, no entries remain: continue after the lost entries.
         position = entries[-1].sequence if entries else arrival_log.next_sequence(reader) - 1
         self._write(known, known._replace(position=position, mark=mark_at(reader, position)), docs, removed)
         return len(entries)
@@ -298,17 +301,17 @@ class SearchIndex(ProcessBound):
     def question(
         self, text: str, channel: str | None, author: bytes | None, start_ms: int, end_ms: int | None
     ) -> Question:
-        """Parse a search text. Raises ArgumentError."""
+        """Parse a search text. Raises ArgumentError if it contains no words or exceeds a limit."""
         with self._locked() as table:
             return Question(terms_of(text, table.tokenize), channel, author, start_ms, end_ms)
 
     def newest(self, question: Question, before: int | None, number: int) -> list[int]:
-        """Return the positions of matching texts before a position, the newest first."""
+        """Return up to `number` positions of matching texts before a position, the newest first."""
         with self._locked() as table:
             return table.newest(question.expression, *question.ids, before, number)
 
     def ranked(self, question: Question, skipped: int, number: int) -> list[int]:
-        """Return the positions, the best first, among the newest `limits.MAX_SEARCH_RANKED` matches."""
+        """Return `number` positions after `skipped`, the best first, among the newest `limits.MAX_SEARCH_RANKED` matches."""
         with self._locked() as table:
             return table.ranked(question.expression, *question.ids, skipped, number, limits.MAX_SEARCH_RANKED)
 
@@ -322,8 +325,8 @@ class SearchIndex(ProcessBound):
 def _unusable(why: str) -> StorageError:
     """Return the error for an index that cannot be built or updated, because the store is read-only."""
     return StorageError(
-        f"the search index cannot be used: {why}. A read-only store cannot rebuild it. Open the store for writing, or "
-        "copy it to another disk and search there"
+        f"cannot use the search index: {why}. A read-only store cannot rebuild the index. Open the store for writing, "
+        "or copy the store to another disk and search there"
     )
 
 

@@ -3,17 +3,17 @@
     search.sqlite-sums    "CSUMS001" | size of a page u32 | salt of the log 8 | size of the log u64 | its CRC-32 u32 |
                           CRC-32 of each page u32... | CRC-32 of all before u32                     (all big-endian)
 
-SQLite writes to its log, search.sqlite-wal, and copies pages from it to the file in a checkpoint. `checkpoint` is the
-only one:
+SQLite writes to its log, search.sqlite-wal, and copies pages from the log to the file in a checkpoint. Only the method
+`checkpoint` runs checkpoints:
 
-1. The sums record the log: its size and CRC-32.
+1. Record the size and the CRC-32 of the log in the sums.
 2. SQLite copies the pages of the log to the file.
-3. The sums contain those of the copied pages, and record no log.
+3. Update the sums of the copied pages, and remove the record of the log.
 4. SQLite empties the log.
 
-When the file is opened, each page must match its sum. If a process was killed in step 2 and the log is the recorded
-one, its pages are copied again. A log of another time is removed, because its salt differs from that of the sums.
-Therefore a log that is lost, truncated or from another copy leaves the state before it, or is detected.
+When the file is opened, each page must match its sum. If a process was killed in step 2 and the log matches the record,
+its pages are copied again. A log whose salt differs from the salt in the sums belongs to another state, and is removed.
+If a log is lost, truncated or from another copy, the index returns to the state before it, or the damage is detected.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _SALT: Final = slice(16, 24)
 """Position of the salt in the header of the log: SQLite's "Write-Ahead Log" format."""
 _NO_SALT: Final = bytes(8)
 _LARGEST_LOG_SIZE_BYTES: Final = 32 * 2**20
-"""Size of the log from which a checkpoint is due. With SQLite's default of 4 MB, the sums take a fifth of the build."""
+"""Size of the log at which a checkpoint is due. At SQLite's default of 4 MB, the sums take a fifth of the build time."""
 _READ_AT_ONCE_PAGES: Final = 256
 
 
 class WrongSumsError(Exception):
-    """The file differs from the written one: a page, the sums or their log is damaged or missing."""
+    """The index file differs from its sums: a page, the sums or the log is damaged or missing."""
 
 
 class PageSums:
@@ -65,9 +65,10 @@ class PageSums:
     # --- opening -------------------------------------------------------------------------------
 
     def verify(self, *, read_only: bool = False) -> None:
-        """Compare each page with its sum, before SQLite opens the file. Removes a log that does not belong to it.
+        """Compare each page with its sum, before SQLite opens the file. Removes a log that does not belong to the file.
 
-        With `read_only`, the log is not removed and must not be needed. Raises WrongSumsError and OSError.
+        With `read_only`, the log is not removed and must not be needed. Raises WrongSumsError if a sum does not match,
+        and OSError if a file cannot be read.
         """
         log_size_bytes, log_sum = self._read()
         is_named = log_size_bytes > 0 and self._log_sum(log_size_bytes) == log_sum
@@ -155,7 +156,7 @@ class PageSums:
             raise apsw.BusyError(f"{copied} of {frames} pages were copied")
 
     def _take(self, copied: list[int]) -> None:
-        """Read the sums of copied and new pages from the file, which SQLite has just written, and write them."""
+        """Compute the sums of copied and new pages from the file, which SQLite has just written, and store them."""
         before, count = len(self._sums), self._file.stat().st_size // self._page_size_bytes
         self._sums = [*self._sums[:count], *([0] * (count - before))]
         pages = sorted({*(page for page in copied if 0 <= page < count), *range(before, count)})
@@ -191,7 +192,7 @@ class PageSums:
             return 0
 
     def _log_sum(self, size_bytes: int) -> int:
-        """Return the CRC-32 of the beginning of the log, or that of b"" if the log is shorter."""
+        """Return the CRC-32 of the beginning of the log, or 0 if the log is shorter."""
         found = 0
         with suppress(FileNotFoundError), self._log.open("rb") as log:
             if os.fstat(log.fileno()).st_size >= size_bytes:

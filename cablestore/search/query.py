@@ -23,7 +23,7 @@ _UNENCODABLE: Final = re.compile("[\x00\ud800-\udfff]")
 
 
 class Term(NamedTuple):
-    """Consecutive words. With `is_prefix`, the last one is only a prefix."""
+    """Consecutive words. With `is_prefix`, the last word is only a prefix."""
 
     words: tuple[str, ...]
     is_prefix: bool
@@ -35,10 +35,10 @@ class Term(NamedTuple):
 
 
 def terms_of(text: str, tokenize: Tokenize) -> list[Term]:
-    """Return the distinct terms of a query. Raises ArgumentError if there are none or too many."""
+    """Return the distinct terms of a query. Raises ArgumentError if it contains no words, or exceeds a limit."""
     if len(text) > limits.MAX_SEARCH_CHARACTERS:
         raise ArgumentError(
-            f"the search has {len(text):,} characters, the maximum is {limits.MAX_SEARCH_CHARACTERS:,}. Use fewer words"
+            f"search too long: {len(text):,} characters, the maximum is {limits.MAX_SEARCH_CHARACTERS:,}. Use fewer words"
         )
     found: dict[Term, None] = {}
     for quoted, after, plain in _TERM.findall(_UNENCODABLE.sub(" ", text)):
@@ -49,15 +49,15 @@ def terms_of(text: str, tokenize: Tokenize) -> list[Term]:
         raise ArgumentError(f"no words to search for in {text!r}. Words consist of letters and digits")
     if len(found) > limits.MAX_SEARCH_TERMS:
         raise ArgumentError(
-            f"the search has {len(found)} terms, the maximum is {limits.MAX_SEARCH_TERMS}. Use fewer words"
+            f"too many search terms: {len(found)}, the maximum is {limits.MAX_SEARCH_TERMS}. Use fewer words"
         )
     return list(found)
 
 
 def with_prefixes(text: str) -> str:
-    """Return a query with prefixes instead of words: `tomato` finds `tomatoes`. Quoted and short ones stay whole.
+    """Return a query with prefixes instead of words: `tomato` finds `tomatoes`. Quoted and short words are not changed.
 
-    Prefixes of one or two characters would find most texts, and take long.
+    Prefixes of one or two characters would find most texts, and make the search slow.
     """
 
     def widened(term: re.Match[str]) -> str:

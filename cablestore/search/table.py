@@ -1,23 +1,23 @@
 """Table of the index: one SQLite database with FTS5, its schema and statements. Independent of a store.
 
-    docs(id, hash, own)  a text: the beginning of its post's hash, and the id of its time and hash if another text has
-                         that one
-    words(text, place)   FTS5 over the same ids, without a copy of the text. `place` has two words, of the channel and
-                         of the author, so that a filter costs as much as a further word
+    docs(id, hash, own)  a text: the beginning of its post's hash, and `own`: the id by its time and hash, if another
+                         text already has this id
+    words(text, place)   FTS5 over the same ids, without a copy of the text. `place` contains two words, of the channel
+                         and of the author, so that a filter costs as much as a further word
     state                the indexed part of the store, and if words of removed texts must still be overwritten
 
 An id is a timestamp in milliseconds and four bits of the hash, so FTS5's own order is the order of time. A text whose
-id is taken gets a free one above it. The index `moved` has the maximum distance: a search reads that much further and
-sorts by time and hash. Therefore a millisecond can have any number of texts.
+id is taken gets a free id above it. The index `moved` gives the maximum distance: a search reads that much further and
+sorts by time and hash. Therefore a millisecond can contain any number of texts.
 
 Prefixes of one and two letters have separate indexes, because FTS5 would otherwise merge the lists of thousands of
 words.
 
-FTS5 removes a text without a copy of it by a mark. Its words leave the file when the parts of the index with such marks
-are merged (`purge`). SQLite overwrites freed space, and its log is emptied afterwards.
+FTS5 has no copy of a text, so it only marks the text as removed. The words are removed from the file when the parts of
+the index with such marks are merged (`purge`). SQLite overwrites freed space, and its log is emptied afterwards.
 
-A new index is built with few merges. When all posts are indexed, `purge` merges the parts into one. This costs less,
-and searches of one part are faster.
+A new index is built with few merges. When all posts are indexed, `purge` merges the parts into one. This takes less
+time, and searches of one part are faster.
 
 `page_sums` detects damage of the file.
 """
@@ -100,7 +100,7 @@ _RANKED_MOVED: Final = """
         ORDER BY words.rowid DESC LIMIT ?
     ) ORDER BY score, own DESC, hash DESC LIMIT ? OFFSET ?
 """
-"""The same if ids were taken: texts of one time are sorted by their hashes."""
+"""`_RANKED` for an index in which ids were taken: texts of one time are sorted by their hashes."""
 
 
 class DamagedIndexError(CableStoreError):
@@ -111,8 +111,8 @@ class IndexState(NamedTuple):
     """Progress of the index through a store.
 
     `source` identifies the store and its database. `read_to` is the last hash, in hex, up to which posts were indexed
-    in order of hashes, None after that. Then the arrival log is followed: `position` is the last entry, and `mark`
-    identifies the log up to there (`cablestore.index.log_position`).
+    in order of hashes, None when all are indexed. Then the arrival log is followed: `position` is the last entry, and
+    `mark` identifies the log up to this entry (`cablestore.index.log_position`).
     """
 
     source: str
@@ -127,7 +127,7 @@ class IndexTable(ProcessBound):
     def __init__(self, folder: Path | None, *, read_only: bool = False) -> None:
         """Open the file in a folder, or a database in memory. An invalid file is discarded.
 
-        With `read_only`, the file is not changed, and an invalid one raises DamagedIndexError.
+        With `read_only`, the file is not changed, and an invalid file raises DamagedIndexError.
         """
         self._folder = folder
         self._read_only = read_only
@@ -151,7 +151,7 @@ class IndexTable(ProcessBound):
             if "ENABLE_CARRAY" not in apsw.compile_options:
                 raise StorageError(
                     "the SQLite of the installed apsw lacks `carray`. Run pip install --force-reinstall apsw to "
-                    "install one that has it"
+                    "install a version with `carray`"
                 )
             if self._folder is None:
                 self._connect(":memory:")
@@ -181,7 +181,7 @@ class IndexTable(ProcessBound):
         self._connection = connection
         try:
             if not self._read_only:
-                # In exclusive mode, SQLite needs no shared memory beside the file. It overwrites freed space.
+                # In exclusive mode, SQLite does not need shared memory beside the file. It overwrites freed space.
                 for name, value in (("locking_mode", "exclusive"), ("journal_mode", "wal"), ("synchronous", "normal")):
                     connection.pragma(name, value)
                 # `PageSums` makes all checkpoints.
@@ -194,7 +194,7 @@ class IndexTable(ProcessBound):
                 with connection:
                     self._query(_SCHEMA)
             elif version != _VERSION:  # created by another version of cablestore
-                raise apsw.FormatError(f"it has version {version}, expected {_VERSION}")  # noqa: TRY301 - the same becomes of it as of a damaged file
+                raise apsw.FormatError(f"it has version {version}, expected {_VERSION}")  # noqa: TRY301 - handled like a damaged file
             self._tokenizer = connection.fts5_tokenizer(TOKENIZER[0], list(TOKENIZER[1:]))
         except BaseException:
             connection.close(force=True)
@@ -207,7 +207,7 @@ class IndexTable(ProcessBound):
                 self._sums.require_unchanged()
 
     def clear(self) -> None:
-        """Discard the index and begin with an empty one."""
+        """Discard the index and create an empty index."""
         self._disconnect()
         self._remove_files()
         self._open()
@@ -256,7 +256,7 @@ class IndexTable(ProcessBound):
             with self._connection:
                 is_made = state.read_to is None and self.state().read_to is not None
                 self._remove(removed)
-                self._add(sorted(docs))  # FTS5 writes a part to the disk where an id is smaller than the previous one
+                self._add(sorted(docs))  # FTS5 writes a part to the disk before an id that is smaller than the last
                 self._query("UPDATE state SET source = ?, position = ?, mark = ?, read_to = ?", *state)
                 if is_made:
                     for name, (_, later) in _MERGES.items():
@@ -275,12 +275,12 @@ class IndexTable(ProcessBound):
         self._insert(_ADD_WORDS, docs)
 
     def _insert(self, sql: str, docs: list[Document]) -> None:
-        """Insert all in one call, during which other threads run."""
+        """Insert all documents in one call, during which other threads run."""
         if docs:
             self._connection.execute(sql, (apsw.carray(tuple(docs)),))
 
     def _placed(self, docs: list[Document]) -> list[Document]:
-        """Assign ids to texts, and return those that were not indexed yet, with their ids."""
+        """Assign ids to texts, and return the texts that were not indexed yet, with their ids."""
         by_id = {id_of(doc): doc for doc in docs}
         rows = [(number, doc[HASH]) for number, doc in by_id.items()]
         inserted = self._connection.executemany("INSERT OR IGNORE INTO docs(id, hash) VALUES(?, ?) RETURNING id", rows)
@@ -290,7 +290,7 @@ class IndexTable(ProcessBound):
         return sorted([*added, *(with_id(doc, self._free_id(doc)) for doc in left)])
 
     def _free_id(self, doc: Document) -> int:
-        """Assign a free id above the taken one of a text. The more ids are taken, the farther it may be."""
+        """Assign a free id above the id of a text, which is taken. The distance grows with the number of taken ids."""
         own = id_of(doc)
         for bits in range(TIE_BITS, 62):
             number = own + secrets.randbelow(1 << bits)
@@ -323,7 +323,7 @@ class IndexTable(ProcessBound):
             return bool(self._query("SELECT purge FROM state")[0][0])
 
     def purge(self) -> None:
-        """Merge some parts of the index, which removes removed texts. Call it until `must_purge` returns False."""
+        """Merge some parts of the index, to delete the words of removed texts. Call it until `must_purge` is False."""
         connection = self._connection
         with _errors():
             with connection:
@@ -335,7 +335,7 @@ class IndexTable(ProcessBound):
                 following = {_NOT_BEGUN: _BEGUN, _BEGUN: 0, _AGAIN: _NOT_BEGUN}[step] if is_done or step == 1 else step
                 self._query("UPDATE state SET purge = ?", following)
             if following == 0 and self._sums is not None:
-                self._sums.checkpoint(connection)  # the log then contains no removed words
+                self._sums.checkpoint(connection)  # removes the deleted words from the log too
             else:
                 self._commit_is_done()
 
@@ -364,7 +364,7 @@ class IndexTable(ProcessBound):
         return [*places, *(-place for place in sorted(waiting))][:number]
 
     def ranked(self, expression: str, start: int, stop: int, skipped: int, number: int, most: int) -> list[int]:
-        """Return the same, the best first, among the `most` newest matches, after the first `skipped`."""
+        """Return positions as `newest` does, but the best first, after `skipped`, among the `most` newest matches."""
         with _errors():
             farthest = self._farthest()
             sql, values = (_RANKED_MOVED, (stop + farthest, stop)) if farthest else (_RANKED, (stop,))
@@ -372,13 +372,13 @@ class IndexTable(ProcessBound):
             return [self._place(number) for (number,) in found]
 
     def _farthest(self) -> int:
-        """Return the maximum distance of a text's id above its own."""
+        """Return the maximum distance between the id of a text and the id by its time and hash."""
         return int(self._query("SELECT max(id - own) FROM docs WHERE own IS NOT NULL")[0][0] or 0)
 
     def _place(self, number: int) -> int:
         row = self._query("SELECT ifnull(own, id), hash FROM docs WHERE id = ?", number)
         if not row:
-            raise DamagedIndexError(f"message {number} has no hash")
+            raise DamagedIndexError(f"the hash of message {number} is missing")
         return place_of(*row[0])
 
 
@@ -398,10 +398,10 @@ def _errors() -> Iterator[None]:
         apsw.BusyError,
     ) as error:
         raise StorageError(
-            f"the search index cannot be written: {error}. Check free space and permissions of the store's folder"
+            f"cannot write the search index: {error}. Check free space and permissions of the store's folder"
         ) from None
     except OSError as error:
         raise StorageError(
-            f"the search index cannot be read, written or removed: {error.strerror}. Check free space and permissions "
-            "of the store's folder"
+            f"cannot read, write or remove the search index: {error.strerror}. Check free space and permissions of "
+            "the store's folder"
         ) from None

@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     import regex
 
 TOKENIZER: Final = ("unicode61", "remove_diacritics", "2", "categories", "L* M* N* Co")
-"""FTS5's tokenizer and its arguments. Without marks (M*), it would split the words of Indic scripts. Co has `EMOJI`."""
+"""FTS5's tokenizer and its arguments. Without marks (M*), it would split words of Indic scripts. Co contains `EMOJI`."""
 EMOJI: Final = "\uedff"
 """Prefix of the word of an emoji: a private-use character."""
 
 _FOREIGN: Final = re.compile("[0-9#*]?[^\x00-\x7f]+")
-"""Characters that are changed, and the possible ASCII part of a keycap. The tokenizer folds the case of all others,
-which combine only with accents."""
+"""Characters that `prepared` changes, and the possible ASCII part of a keycap. The tokenizer folds the case of all other
+characters, which combine only with accents."""
 _REMEMBERED_CHARACTERS: Final = 16
 _FIRST_SPACELESS: Final = "\u0e00"
 _LETTER_AND_MARKS: Final = r"[^\p{M}\s]\p{M}*"
 _LEFT_OUT: Final = (
-    # Accents have a combining class above that of viramas. The vowels and tones of Southeast Asia have one too.
+    # Accents have a higher combining class than viramas, and so do the vowels and tones of Southeast Asian scripts.
     r"[[\p{Mn}--[\p{ccc=0}\p{ccc=7}\p{ccc=8}\p{ccc=9}]]--[\p{Line_Break=SA}\p{Script=Tibetan}]]"
     r"|[\p{Me}\p{Default_Ignorable_Code_Point}\p{Joining_Type=Join_Causing}]"
 )
@@ -104,7 +104,7 @@ _FOLDS: Final = _Folds()
 
 
 def _folded_character(character: str) -> str:
-    """Return the folded form of a decomposed, case-folded character, "" for one that is removed."""
+    """Return the folded form of a decomposed, case-folded character, "" if it is removed."""
     if pattern(_LEFT_OUT).match(character):
         return ""
     if character.isdecimal():

@@ -1,4 +1,4 @@
-"""The store: write, read and follow posts, check and rebuild the database, and return to an earlier one."""
+"""The store: write, read and follow posts, check and rebuild the database, and return to an earlier database."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Checks that reject actions of the local user that moderation.md forbids, and the user's actions in force."""
+"""Checks that reject the local user's forbidden posts (moderation.md), and queries for the user's actions in force."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cablestore.protocol.body import BLOCK, LOCAL_ONLY, MODERATION, UNBLOCK, Blo
 from cablestore.views.acts import act_in, has_declined
 
 _BLOCKS_FROM: Final = 100
-"""Offset that keeps the types post/block and post/unblock apart from the numbers of actions."""
+"""Offset added to the types post/block and post/unblock, so that they differ from the numbers of all actions."""
 BLOCKS: Final = frozenset({_BLOCKS_FROM + BLOCK, _BLOCKS_FROM + UNBLOCK})
 
 
@@ -24,7 +24,7 @@ def require_allowed(reader: Reader, body: Body, own_key: bytes | None) -> None:
             if user == own_key:
                 raise ArgumentError("you cannot assign a role to yourself (moderation.md 4.4.3). Name another user")
             if has_declined(reader, user):
-                raise ArgumentError(f"the user {user.hex()} does not accept roles, so nobody can assign one")
+                raise ArgumentError(f"cannot assign a role: the user {user.hex()} does not accept roles")
         case Block(recipients=users, privacy=privacy, notify=notify):
             if own_key in users:
                 raise ArgumentError("you cannot block yourself. Name other users")
@@ -47,17 +47,18 @@ def require_allowed(reader: Reader, body: Body, own_key: bytes | None) -> None:
 def _require_private(known: list[ModerationAct]) -> None:
     if known:
         raise ArgumentError(
-            f"your action in the private post {known[0].hash.hex()} can only be undone privately (moderation.md 4.5.1)"
+            f"cannot publicly undo the action in your private post {known[0].hash.hex()} (moderation.md 4.5.1). Undo it "
+            "privately"
         )
 
 
 def own_actions_in_force(
     reader: Reader, own_key: bytes | None, types: Container[int], target: bytes
 ) -> list[ModerationAct]:
-    """Return the local user's actions of these types that are in force for a target, private ones first.
+    """Return the local user's actions of the given `types` that are in force for a target, private actions first.
 
-    The result has at most one private and one public action for each context. Only an action of the same privacy undoes
-    an action. An undo for the whole cabal also undoes the action in each channel.
+    The result contains at most one private and one public action for each context. Only an action of the same privacy
+    undoes an action. An undo for the whole cabal also undoes the action in each channel.
     """
     found: dict[tuple[bool, str], ModerationAct] = {}
     if own_key is None:
@@ -88,7 +89,10 @@ def _does(act: ModerationAct) -> bool:
 def private_doings(
     reader: Reader, own_key: bytes | None, types: Container[int], targets: Iterable[bytes], context: str | None
 ) -> list[ModerationAct]:
-    """Return the user's private actions of these types that are in force for any of the targets in one context."""
+    """Return the user's private actions of the given `types` that are in force for any of `targets`.
+
+    `context` is a channel, or None for the whole cabal.
+    """
     wanted = set(targets)
     latest: dict[bytes, ModerationAct] = {}
     if own_key is None:

@@ -1,8 +1,8 @@
-"""Answers to the requests of Cable peers, read from one state of the store. Messages are encoded elsewhere.
+"""Answers to the requests of Cable peers, read from one state of the store. `cablestore.peers` encodes them.
 
-Every function yields as it reads, so memory does not grow with the answer. Answers never contain local-only posts:
-their bytes have a different key prefix, and the views read here have no rows of them. Answers also leave out dropped
-posts (moderation.md 4.4.6), even before they are removed.
+The generators yield as they read, so memory does not grow with the answer. Answers never contain local-only posts:
+their bytes have a different key prefix, and the views read here do not list them. Answers also leave out dropped posts
+(moderation.md 4.4.6), even before they are removed.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _is_going(reader: Reader, going: AppliedDrops, digest: bytes) -> bool:
 def channel_time_range(
     reader: Reader, channel: str, time_start_ms: int, time_end_ms: int, limit: int = 0
 ) -> Iterator[bytes]:
-    """Yield the hashes of a channel's texts and deletions with time_start <= timestamp < time_end (wire.md 6.3.2.3).
+    """Yield the hashes of a channel's texts and deletions in a time range, end excluded (wire.md 6.3.2.3).
 
     Yields at most `limit` hashes, newest first. A `time_end_ms` or `limit` of 0 means no bound.
     """
@@ -72,7 +72,7 @@ def channel_state(reader: Reader, channel: str, *, may_be_cable_js: bool = False
     """Yield the hashes of the posts that describe the current state of a channel (wire.md 5.4.4, 6.3.2.4).
 
     The first hash is the latest post/topic. The latest post/join or post/leave of each user who was ever in the channel
-    follows, and the latest post/info of each member. Each costs one row, however long the history is. With
+    follows, and the latest post/info of each member. The cost does not depend on the length of the history. With
     `may_be_cable_js`, topics and infos that crash cable.js are left out.
     """
     return _staying(reader, _state_of(reader, reader.dialect.channel_id(channel), may_be_cable_js=may_be_cable_js))
@@ -121,11 +121,11 @@ def moderation_state(reader: Reader, channels: Iterable[str], oldest_ms: int = 0
 
     * each user's latest role for a recipient, unless the recipient declines roles (4.2.3, 4.2.4);
     * actions that their authors have not undone for all targets (4.4.2). A repeated action does not undo the earlier
-      one, so both are yielded.
+      action, so both are yielded.
 
     Each part is sorted from oldest to newest, the order in which posts must be applied (4.2.5, 4.4.4). Each hash is
-    yielded once. The keys contain all required fields, so no post is read. Each post since `oldest_ms` costs one row.
-    Each action also costs one look-up per target, up to the first target for which it counts.
+    yielded once. The keys contain all required fields, so posts are not read. One row is read for each post since
+    `oldest_ms`. For each action, targets are looked up until one is found for which the action counts.
 
     The caller decides which peers receive the answer. A peer should be a member of one of the channels. A post/block
     with notify=0 must not reach the users that it blocks (5.1.4).
@@ -151,7 +151,7 @@ def concerns_moderation(post: Post, channels: frozenset[str], oldest_ms: int, di
 
 
 def is_relevant_moderation(reader: Reader, post: Post) -> bool:
-    """Return True if `moderation_state` yields the post, stored or not, for its channel and time."""
+    """Return True if `moderation_state` yields the post for its channel and time, once the post is stored."""
     if post.type in (BLOCK, UNBLOCK):
         return not post.is_local_only
     act = moderation.act_of(post)
@@ -161,8 +161,8 @@ def is_relevant_moderation(reader: Reader, post: Post) -> bool:
 def worth_requesting(reader: Reader, hashes: Iterable[bytes]) -> Iterator[bytes]:
     """Yield the hashes of a response that this store should request, each once.
 
-    Skips posts that are stored, posts that this store saw deleted, and dropped posts. An action may drop a post before
-    it arrives (moderation.md 4.4.6).
+    Skips stored posts, dropped posts, and posts whose deletion is confirmed. An action may drop a post before it
+    arrives (moderation.md 4.4.6).
     """
     remembers = next(reader.local_rows(DROPPED), None) is not None
     for digest in dict.fromkeys(hashes):
@@ -183,26 +183,26 @@ def appraised(reader: Reader, applied: AppliedModeration | None, post: Post) -> 
 
 
 def is_deleted_here(reader: Reader, digest: bytes) -> bool:
-    """Return True if this store saw a post deleted. Such a post is neither requested nor forwarded.
+    """Return True if this store had a post and its author's deletion. Such a post is neither requested nor forwarded.
 
-    A deletion that waits for its target does not count. Anyone can write one, and the author of the target is not known
+    A deletion that waits for its target does not count: anyone can write it, and the author of the target is not known
     yet. Unsigned skeletons from other stores do not count either.
     """
     return reader.is_deletion_confirmed(digest)
 
 
 def is_deleted_by_author(reader: Reader, post: Post) -> bool:
-    """Return True if a post/delete by the post's author is stored. It may have arrived before or after the post."""
+    """Return True if the author's post/delete of this post is stored. A post/delete itself cannot be deleted."""
     return post.type != DELETE and reader.tombstone(post.hash, post.author) is not None
 
 
 def is_dropped_here(reader: Reader, digest: bytes) -> bool:
-    """Return True if this store dropped or rejected a post by a drop. It is not requested or forwarded."""
+    """Return True if a drop removed or rejected a post in this store. The post is neither requested nor forwarded."""
     return reader.local(DROPPED, digest.hex().encode()) is not None
 
 
 def time_of(reader: Reader, digest: bytes) -> int | None:
-    """Return the claimed time of a post that is stored or that this store saw deleted. None if it is unknown."""
+    """Return the claimed time of a post that is stored, or whose deletion is confirmed. None if it is unknown."""
     post = reader.post(digest)
     if post is not None:
         return post.timestamp_ms

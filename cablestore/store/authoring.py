@@ -45,12 +45,12 @@ class Composer:
         return Composer(StoreIdentity(self._identity.load() or Identity.generate(), None), self._clock)
 
     def compose(self, transaction: Transaction, body: Body, moderation: AppliedModeration | None) -> list[Post]:
-        """Return the signed posts of one write, in order. The last one has the given `body`.
+        """Return the signed posts of one write, in order. The last post contains `body`.
 
         It links to the heads of its channel. It is dated at the current time or just after the user's last post, and
-        after the posts that it replaces. If the author of a text or a topic is not a member, a post/join comes first,
-        dated one millisecond earlier (wire.md 5.4.3). The join then links to the heads, and the text or topic to the
-        join.
+        after the posts that it replaces. If the author of a text or a topic is not a member, a post/join comes first. It
+        is normally dated one millisecond earlier (wire.md 5.4.3). The join then links to the heads, and the text or
+        topic links to the join.
 
         Raises ArgumentError in three cases: the author of a post/leave is not a member, so the post would create the
         channel for everyone; a replaced post is dated too far ahead; or the name of a user or a channel is invisible.
@@ -62,7 +62,7 @@ class Composer:
         if isinstance(body, Text | Topic | Join | Leave):
             channel = reader.dialect.channel_id(body.channel)
             if isinstance(body, Leave) and not _is_member(reader, channel, own_key):
-                raise ArgumentError(f"cannot leave {body.channel!r}: you are not a member of it. Nothing was written")
+                raise ArgumentError(f"cannot leave {body.channel!r}: you are not a member. Nothing was written")
             joins = isinstance(body, Text | Topic) and not _is_member(reader, channel, own_key)
             if joins or isinstance(body, Join):
                 require_visible("channel", body.channel)
@@ -83,7 +83,7 @@ class Composer:
         return [post]
 
     def note_ingested(self, posts: Iterable[Post], verdicts: Iterable[Verdict]) -> None:
-        """Record the ingested posts: the user may have written some of them on another device."""
+        """Call `forget` if the user's own posts were ingested, such as posts from another device."""
         own_key = self._identity.known_key
         for post, verdict in zip(posts, verdicts, strict=True):
             if post.author == own_key and verdict is Verdict.ACCEPTED:
@@ -91,7 +91,7 @@ class Composer:
                 return
 
     def written(self, post: Post) -> None:
-        """Record a stored post of the user. The next one is dated after it, unless it is far ahead of the clock."""
+        """Record a stored post of the user. The next post is dated after it, unless it is far ahead of the clock."""
         if post.timestamp_ms < self._clock() + limits.MAX_OWN_CLOCK_STEP_MS:
             self._last_ms = post.timestamp_ms
 

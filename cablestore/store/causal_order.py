@@ -4,13 +4,14 @@ The pairwise rule of wire.md 5.1.3 is not transitive, so it is not an order (A l
 A > B > C > A). The order here is transitive and agrees with every link. It compares posts by
 
 1. effective time: the greatest timestamp among the post and all posts that it reaches by links,
-2. steps: 0 if its own timestamp is the effective time, else one more than the maximum of its links with that time,
+2. steps: 0 if its timestamp is later than the effective times of all its links, otherwise one more than the maximum
+   steps of the links with the latest effective time,
 3. hash.
 
 If clocks agree, this is the order by (timestamp, hash).
 
-Links are followed back to `skew_ms` before the window. The order is exact unless a post's ancestor claims a later time
-than the post and is reached only through posts older than the followed range.
+Links are followed back to `skew_ms` before the window. An ancestor that is reached only through older posts is not
+seen. The order is exact unless such an ancestor claims a later time than the post.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Changes that a chat client displays. Each contains the current value, so applying one twice is harmless.
+"""Changes that a chat client displays. Each contains the current value, so applying a change twice is harmless.
 
-Changes of two types are never equal, unlike tuples. A type without fields of its own needs no decorator: each decorator
-takes as long to import as a small module.
+Changes are dataclasses, because named tuples of two types can be equal. A subclass without fields has no decorator,
+because each decorator slows the import as much as a small module.
 """
 
 from __future__ import annotations
@@ -183,8 +183,8 @@ def is_of(change: Change, channel: str) -> bool:
 def change_of_local_row(name: bytes, key: bytes) -> Change | None:
     """Return the change to report for a changed local row, None if clients do not need it.
 
-    `name` is the name of the row, `key` the rest of its key. Only rows that were put with
-    `Plan.set_local(..., noted=True)` are passed in.
+    `name` is the name of the row, and `key` is the rest of its key. Callers pass only rows that
+    `Plan.set_local(..., noted=True)` wrote.
     """
     if name in (SEED, DECIDED):
         return ModerationChanged(None)

@@ -1,4 +1,4 @@
-"""The graph of a channel: its posts, and the earlier posts to which they link, including absent ones."""
+"""The graph of a channel: its posts, and the earlier posts to which they link, including absent posts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cablestore.reprs import hex_repr
 from cablestore.views import links, messages, sync
 
 NodeState = Literal["stored", "deleted", "dropped", "missing"]
-"""State of a post in a graph. Of a missing one, the store has never received more than its hash."""
+"""State of a post in a graph. If it is "missing", the store knows only the hash of the post."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,10 @@ class ChannelGraph:
 
 
 def channel_graph(reader: Reader, channel: str, limit: int, start_ms: int, end_ms: int) -> ChannelGraph:
-    """Return the newest `limit` posts of a channel with start <= timestamp < end, and the absent ones they link to."""
+    """Return the newest `limit` posts of a channel with start <= timestamp < end, and absent posts that they link to.
+
+    The graph also contains the absent heads of the period. Absent posts are added until it has 2 * `limit` nodes.
+    """
     newest = list(islice(_newest(reader, channel, time_floor(start_ms), time_floor(end_ms)), limit + 1))
     heads = frozenset(links.heads(reader, channel))
     nodes: dict[bytes, GraphNode] = {}
@@ -64,11 +67,11 @@ def channel_graph(reader: Reader, channel: str, limit: int, start_ms: int, end_m
 
 
 def _newest(reader: Reader, channel: str, start: bytes, stop: bytes) -> Iterator[bytes]:
-    """Yield the hashes of a channel's posts, newest first."""
+    """Yield the hashes of a channel's posts, newest first, without deletions."""
     prefixes = (messages.PREFIX, sync.ID_PREFIX)
     found = [_backwards(reader, prefix + escape(channel) + b"!", start, stop) for prefix in prefixes]
     for place, digest in merge(*found, reverse=True):
-        if b"!" not in place:  # a row of a deletion has its target after the time
+        if b"!" not in place:  # the key of a deletion's row contains the target after the time
             yield digest
 
 
@@ -92,7 +95,7 @@ def _add_absent(
 
 
 def absent_node(reader: Reader, digest: bytes, *, is_head: bool = False) -> GraphNode:
-    """Return what is known of a post that the store does not have."""
+    """Return a node with the known values of a post that is not stored."""
     stone = reader.burial(digest)
     if stone is not None:
         return _remains(digest, "deleted", stone.author, stone.skeleton, is_head=is_head)

@@ -37,7 +37,7 @@ class ChannelNodes:
         self._link_prefix: Final = b"!" + escape(channel) + b"!"
 
     def post(self, digest: bytes) -> Post | None:
-        """Return a stored post. A post that was read for its links is not read again."""
+        """Return a post, None if it is not stored. A post that `node` has read is not read again."""
         return self._posts.pop(digest, None) or self._reader.post(digest)
 
     def node(self, digest: bytes) -> LinkedPost | None:
@@ -69,7 +69,10 @@ class ChannelNodes:
         return found
 
     def heads(self) -> set[bytes] | None:
-        """Return a superset of the texts that no text links to. None if finding them would cost too much."""
+        """Return a superset of the texts that no text links to.
+
+        Returns None if more than MAX_ENDS_READ posts must be read, or more than MAX_LINKS_FOLLOWED links followed.
+        """
         ends = links.ends(self._reader, self._channel, limits.MAX_ENDS_READ)
         found = set[bytes]()
         for end in ends or ():

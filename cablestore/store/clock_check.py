@@ -8,7 +8,8 @@ therefore show that clocks differ:
   author's is slow.
 
 A single user may be wrong. A difference is reported if at least `limits.MIN_CLOCK_WITNESSES` users agree. They must
-also outnumber the users whose texts of the same time show no difference. Old texts prove nothing: a cabal may be quiet.
+also outnumber the users whose texts of the same time show no difference. The age of the texts is not evidence: the
+cabal may be quiet.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ _UNITS_MS: Final = (("day", 86_400_000), ("hour", 3_600_000), ("minute", 60_000)
 
 
 class ClockDifference(NamedTuple):
-    """How far the local clock is ahead of the clocks of `users` other users, negative if it is slow.
+    """Difference between the local clock and the clocks of `users` other users. The true difference may be larger.
 
-    `now_ms` is the local time at which they were compared. The true difference may be larger.
+    `ahead_ms` is negative if the local clock is slow. `now_ms` is the local time of the comparison.
     """
 
     ahead_ms: int
@@ -40,7 +41,7 @@ class ClockDifference(NamedTuple):
     now_ms: int
 
     def warning(self) -> str:
-        """Return a line for the user."""
+        """Return a warning for the user, in one line."""
         unit, size_ms = next((each for each in _UNITS_MS if abs(self.ahead_ms) >= each[1]), _UNITS_MS[-1])
         number = round(abs(self.ahead_ms) / size_ms)
         way = "ahead of" if self.ahead_ms > 0 else "behind"
@@ -52,7 +53,7 @@ class ClockDifference(NamedTuple):
 
 
 def clock_difference(reader: Reader, own_key: bytes | None, now_ms: int) -> ClockDifference | None:
-    """Return the difference between the local clock and the clocks of recent authors. None if texts prove none."""
+    """Return the difference between the local clock and the clocks of recent authors, None if it is not proven."""
     return _slow_by(reader, own_key, now_ms) or (_fast_by(reader, own_key, now_ms) if own_key else None)
 
 
@@ -71,9 +72,9 @@ def _slow_by(reader: Reader, own_key: bytes | None, now_ms: int) -> ClockDiffere
 
 
 def _fast_by(reader: Reader, own_key: bytes, now_ms: int) -> ClockDifference | None:
-    """Check the answers to the user's latest texts.
+    """Compare the times of the user's latest texts with the times of the answers of other users.
 
-    Texts of the user from the future prove that the clock was corrected.
+    Returns None if a text of the user is dated in the future: the clock has been corrected since.
     """
     earlier_ms: dict[bytes, int] = {}
     from_ms = max(now_ms - limits.CLOCK_MEMORY_MS, 0)

@@ -1,7 +1,8 @@
-"""Maintenance of a store that no process has open: rebuild, check, export, and its generations.
+"""Maintenance of a store that no process has open: rebuild, check, export, and manage its generations.
 
-A generation is one database of a store. The header of the folder names the live one. A rebuild, a reindexing or a
-rollback makes another generation live. The previous one may stay in the folder, so that the store can return to it.
+A generation is one database of a store. The header of the folder names the live generation. A rebuild, a reindexing or
+a rollback makes another generation live. The previous generation may remain in the folder, so that the store can return
+to it.
 """
 
 from __future__ import annotations
@@ -87,9 +88,9 @@ class Generation:
 class RecoverReport:
     """Result of `ClosedStore.recover`.
 
-    `posts` is the number of posts in the database, local-only ones included. It is None if the database cannot be read
-    completely: then `rebuild` recovers the readable posts. `lost_posts` is the number of lost posts, None if unknown;
-    `lost_posts_at_least` is a lower bound. `lost` describes the lost writes.
+    `posts` is the number of posts in the database, including local-only posts. It is None if the database cannot be
+    read completely: then `rebuild` recovers the readable posts. `lost_posts` is the number of lost posts, None if it is
+    unknown; `lost_posts_at_least` is a lower bound. `lost` describes the lost writes.
     """
 
     posts: int | None
@@ -99,12 +100,12 @@ class RecoverReport:
 
     @property
     def has_all_posts(self) -> bool:
-        """True if no post is known or likely to be lost."""
+        """True if the database can be read completely and the number of lost posts is known to be 0."""
         return self.posts is not None and self.lost_posts == 0
 
     @classmethod
     def of(cls, posts: int | None, recorded: Counts | None, evidence: Evidence) -> Self:
-        """Return the report for a database with this number of posts, its own counts and other evidence of loss."""
+        """Return the report for a database with `posts` posts, the counts recorded in it, and other evidence of loss."""
         report = RebuildReport(posts=posts or 0)
         following = 1 if recorded is None else recorded.next
         report.compare(recorded, following, 0 if recorded is None else recorded.deletion_rows)
@@ -117,9 +118,9 @@ class RecoverReport:
 class ClosedStore:
     """A store that no process has open. Every method locks its folder and raises OpenError if that fails.
 
-    `identity` is used instead of the key file in the folder. `dialect` must be that of the store; by default it is read
-    from the store. With `read_only`, nothing is written to the folder: only `check`, `export` and `generations` work,
-    and other methods raise StorageError.
+    `identity` is used instead of the key file in the folder. `dialect` must be the dialect of the store; by default it
+    is read from the store. With `read_only`, nothing is written to the folder: only `check`, `export` and `generations`
+    work, and other methods raise StorageError.
     """
 
     def __init__(
@@ -149,17 +150,18 @@ class ClosedStore:
         only_whole: bool = False,
         progress: Progress = no_progress,
     ) -> RebuildReport:
-        """Rebuild every view from the posts, even if the store cannot be opened: outdated views, damaged files.
+        """Rebuild every view from the posts, even if outdated views or damaged files prevent the store from opening.
 
         By default, a large store is rebuilt in one process per core if the extra `parallel` is installed;
-        `processes=1` stays in this process. Unreadable parts are left out and reported; then the old database is kept
+        `processes=1` uses only this process. Unreadable parts are left out and reported; then the old database is kept
         beside the new one. The number of lost posts is unknown if the rows that count them may be lost too. Raises
         StorageError if files cannot be read, IdentityError if the key of local-only posts is missing.
 
-        With `only_whole`, nothing changes if parts would be left out. CorruptStoreError names them.
+        With `only_whole`, raises CorruptStoreError and changes nothing if parts would be left out. The error names
+        them.
 
-        Views that the store has and the catalog lacks are dropped if `drop_views` names them. Otherwise
-        OpenError is raised and nothing changes.
+        Views that the store contains and the catalog lacks are dropped if `drop_views` names them. Otherwise raises
+        OpenError and changes nothing.
         """
         checked_each("drop_views", drop_views, check_text)
         check(only_whole=only_whole, progress=progress)
@@ -184,7 +186,7 @@ class ClosedStore:
                 with folder.scratch() as scratch, salvaged(origin.path, scratch / "readable") as readable:
                     reader = Reader(readable, origin.dialect, origin.unseal)
                     meta.require_views(reader.get(meta.META_KEY), self._catalog, where, drop_views)
-                    # Discarded posts that salvage brings back would hide lost ones in the count.
+                    # If salvage brings back discarded posts, the count of posts does not reveal the lost posts.
                     is_complete &= not has_discarded(reader, 0)
                     build = partial(_build_damaged, reader, self._catalog, row, progress)
                     report = rebuild_generation(folder, weighed(evidence, build, is_complete=is_complete))
@@ -256,10 +258,10 @@ class ClosedStore:
             return [_describe(folder, name) for name in folder.generations]
 
     def roll_back(self, generation: str) -> TakeoverReport:
-        """Make an earlier generation live, and add everything that arrived since. The current generation is kept.
+        """Make an earlier generation live, and add all changes that arrived since. The current generation is kept.
 
-        Raises OpenError for a generation that is not kept and if either generation has views that the catalog lacks,
-        OutdatedViewError if another version built the views of `generation`.
+        Raises OpenError if `generation` is not kept, or if either generation contains views that the catalog lacks.
+        Raises OutdatedViewError if another version built the views of `generation`.
         """
         from cablestore.index.takeover import take_over  # noqa: PLC0415 - not needed to open a store
 
@@ -284,7 +286,7 @@ class ClosedStore:
         return succession
 
     def remove(self, generation: str) -> None:
-        """Remove a generation that is not live, or all kept ones if `generation` is "kept"."""
+        """Remove a generation that is not live, or all kept generations if `generation` is "kept"."""
         check(generation=generation)
         with self._locked_to_write() as folder:
             for name in folder.header.kept if generation == "kept" else (generation,):
@@ -295,9 +297,9 @@ class ClosedStore:
     def recover(self, generation: str) -> RecoverReport:
         """Make a generation live if the header is lost, overwritten, or names a missing database.
 
-        If the database is too damaged to say its dialect, this object must have been given one. Other generations stay
-        as they are. Raises OpenError for a generation that is missing or unfinished, and if the dialect is needed or is
-        not the database's.
+        If the database is too damaged to read its dialect, pass the `dialect` to the constructor. Other generations are
+        not changed. Raises OpenError if the generation is missing or unfinished, or if the dialect is unknown or
+        differs from the database's dialect.
         """
         check(generation=generation)
         self._require_writable()
@@ -338,7 +340,7 @@ class ClosedStore:
 def locked_folder(
     path: Path, *, create: bool = False, dialect: Dialect | None = None, read_only: bool = False
 ) -> AbstractContextManager[Folder]:
-    """Lock the folder of a closed store, for a `with`. `create` creates a missing folder."""
+    """Lock the folder of a closed store, and unlock it at the end of a `with`. `create` creates a missing folder."""
     if read_only:
         return closing(Folder.open_to_read(path, dialect=dialect))
     return closing(Folder.open(path, create=create, dialect=dialect))
@@ -357,7 +359,7 @@ def _build_whole(where: str, build: Callable[[Path, Path], RebuildReport], path:
     if report.damaged:
         lost = ", ".join(f"{what}: {count:,}" for what, count in report.damaged.items())
         raise CorruptStoreError(
-            f"the store at {where} cannot be upgraded without loss: {lost}. Run `cablestore rebuild`, which keeps the "
+            f"cannot upgrade the store at {where} without loss: {lost}. Run `cablestore rebuild`, which keeps the "
             "damaged database beside the new one"
         )
     return report
@@ -391,7 +393,7 @@ def _describe(folder: Folder, name: str) -> Generation:
 
 
 def _read_whole(path: Path, catalog: Catalog) -> tuple[Dialect | None, int | None, Counts | None]:
-    """Return the dialect of a database, its number of posts and its own counts. Unreadable values are None."""
+    """Return the dialect of a database, its number of posts, and its recorded counts. Unreadable values are None."""
     dialect = recorded = None
     try:
         with closing(LevelDB(path)) as database, database.snapshot() as state:

@@ -1,8 +1,8 @@
-"""Timestamps of new posts that replace earlier ones: a name, a topic, a membership, a moderation action.
+"""Timestamps of new posts that replace earlier posts: a name, a topic, a membership, a moderation action.
 
-The latest post by (timestamp, hash) is in effect. A new post must therefore be dated after the post that it replaces,
-even if a fast clock dated that one. Peers reject posts dated a week or more in the future. A new post that would need
-such a date cannot take effect yet.
+The latest post by (timestamp, hash) is in effect. A new post must therefore be dated after the post that it replaces.
+This applies even if a fast clock dated the replaced post in the future. Peers reject posts dated a week or more in the
+future. A new post that would need such a date cannot take effect yet.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class DatedPost(NamedTuple):
 class ReplacedPosts(NamedTuple):
     """Posts that a new post replaces, latest first.
 
-    A new post dated before one of `here` does not take effect in this store. A new post dated before one of `elsewhere`
-    takes effect here, but not for other users.
+    A new post takes effect in this store if it is dated after all posts of `here`. It also takes effect for other users
+    if it is dated after all posts of `elsewhere`.
     """
 
     here: Iterator[DatedPost]
@@ -69,7 +69,8 @@ class ReplacedPosts(NamedTuple):
 def date_after(replaced: ReplacedPosts, time_ms: int, now_ms: int, own_key: bytes) -> int:
     """Return `time_ms`, or the time just after the latest replaced post if that is later.
 
-    Raises ArgumentError if that time is a week or more ahead of the clock.
+    Raises ArgumentError if the time just after a post of `here` is a week or more ahead of the clock. Ignores such
+    posts of `elsewhere`.
     """
     end_ms = now_ms + limits.MAX_FUTURE_MS
     latest = next(replaced.here, None)
@@ -86,19 +87,19 @@ def _not_yet(posts: list[DatedPost], own_key: bytes) -> ArgumentError:
     until_ms = latest.timestamp_ms + 2 - limits.MAX_FUTURE_MS
     if is_own:
         hashes = " ".join(post.hash.hex()[:_HASH_DIGITS] for post in listed if post.author == own_key)
-        more = ". Then try again: more posts follow" if len(posts) > len(listed) else ""
-        remedy = f"Delete these posts with `cablestore delete {hashes}`{more}"
+        more = ". Repeat this while more posts follow" if len(posts) > len(listed) else ""
+        remedy = f"Run `cablestore delete {hashes}` and try again{more}"
     else:
         key, digest = latest.author.hex()[:_KEY_DIGITS], latest.hash.hex()[:_HASH_DIGITS]
-        remedy = f"Hide its author with `cablestore hide {key}`, or drop the post with `cablestore drop {digest}`"
+        remedy = f"Hide the post's author (`cablestore hide {key}`), or drop the post (`cablestore drop {digest}`)"
     return ArgumentError(
-        f"this cannot take effect until {utc(until_ms)}: it must be dated after {'your' if is_own else 'the'} post "
+        f"the new post cannot take effect until {utc(until_ms)}: it must follow {'your' if is_own else 'the'} post "
         f"{latest.hash.hex()[:_HASH_DIGITS]}, which is dated {utc(latest.timestamp_ms)}. Nothing was written. {remedy}"
     )
 
 
 def utc(time_ms: int) -> str:
-    """Format a time for a message: `2026-11-27 08:34:21 UTC`."""
+    """Format a time for a message, such as `2026-11-27 08:34:21 UTC`."""
     seconds = min(max(time_ms, 0), _LAST_DATE_MS) / _MS_PER_S
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
@@ -107,7 +108,7 @@ def utc(time_ms: int) -> str:
 
 
 def replaced_by(reader: Reader, moderation: AppliedModeration | None, body: Body, own_key: bytes) -> ReplacedPosts:
-    """Return the posts that a new own post replaces. Texts and deletions replace none."""
+    """Return the posts that a new own post replaces. Texts and deletions do not replace posts."""
     match body:
         case Info():
             return ReplacedPosts(_dated(author.newest(reader, own_key, INFO), own_key), iter(()))
@@ -126,7 +127,7 @@ def replaced_by(reader: Reader, moderation: AppliedModeration | None, body: Body
 
 
 def _topics(reader: Reader, moderation: AppliedModeration | None, channel: str) -> ReplacedPosts:
-    """Return the topics of a channel. Topics of hidden and blocked users count for other users only."""
+    """Return the topics of a channel. Topics that moderation hides in this store are only in `elsewhere`."""
     here, elsewhere = topics_that_count(reader, moderation, channel), topics_that_count(reader, None, channel)
     return ReplacedPosts(
         (DatedPost(post.timestamp_ms, post.hash, post.author) for post in here),
@@ -156,8 +157,8 @@ def _acts(
 ) -> Iterator[ModerationAct]:
     """Yield the actions of the same kind on the targets of an action. The latest of them is in effect.
 
-    Only roles that the user assigned are yielded: of the roles by several authors, the highest is in effect, not the
-    latest.
+    For a role, only the user's own assignments are yielded: if several authors assign roles, the highest role is in
+    effect, not the latest.
     """
     decisions = Decisions.read(StoredActs(reader, own_key), own_key) if moderation is None else moderation.decisions
     match body:

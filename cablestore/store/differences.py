@@ -24,11 +24,11 @@ _State = tuple[UserRole | bool, ModerationAct | Seed | None]
 
 
 class Difference(NamedTuple):
-    """A changed value. `what` is role, hidden, dropped or blocked.
+    """A changed value. `what` is "role", "hidden", "dropped" or "blocked".
 
     `target` is the 32 bytes of a user or a post, b"" for a channel. `channel` is the context, None for the whole cabal.
-    `before` and `after` are a UserRole or a bool. `by` is the action or the seed that causes the new value, None if
-    none does.
+    `before` and `after` are a UserRole or a bool. `by` is the action or the seed that causes the new value, None if the
+    value has no such cause.
     """
 
     what: str
@@ -43,14 +43,14 @@ class Difference(NamedTuple):
 
 
 class ModerationPosition(NamedTuple):
-    """Position between two writes: the moderation there, None in an unmoderated store, and the latest event."""
+    """Moderation between two writes, None in an unmoderated store, and the number of the latest event."""
 
     moderation: AppliedModeration | None
     sequence: int
 
 
 class _Targets(NamedTuple):
-    """Users and posts that are targets of actions, with the contexts, and channels."""
+    """Targets of actions: users and posts with their contexts, and channels."""
 
     users: set[tuple[bytes, str | None]]
     posts: set[tuple[bytes, str]]
@@ -60,10 +60,10 @@ class _Targets(NamedTuple):
 def previewed(
     plan: Plan, reader: Reader, before: AppliedModeration | None, own_key: bytes, acts: Iterable[ModerationAct] | None
 ) -> tuple[tuple[Difference, ...], int]:
-    """Return the changes by a plan in the view of a user, and the number of stored posts that it drops.
+    """Return the changes that a plan causes for a user, and the number of stored posts that it drops.
 
-    Both are empty without moderation. `reader` reads the state before the plan. In a dry run, `own_key` may be a
-    temporary key.
+    Returns ((), 0) if the store is unmoderated. `reader` reads the state before the plan. In a dry run, `own_key` may
+    be a temporary key.
     """
     if before is None:
         return (), 0
@@ -76,7 +76,7 @@ def previewed(
 def differences(
     before: AppliedModeration, after: AppliedModeration, reader: Reader, acts: Iterable[ModerationAct] | None = None
 ) -> Iterator[Difference]:
-    """Yield the differences between two states of a store's moderation, or only those on the targets of `acts`.
+    """Yield the differences between two states of a store's moderation. With `acts`, compare only their targets.
 
     `reader` finds the authors of posts. If roles differ, the targets of all actions are compared, which takes time.
     """
@@ -91,9 +91,9 @@ def differences(
 def count_removed(
     before: AppliedModeration, after: AppliedModeration, reader: Reader, acts: Iterable[ModerationAct] | None = None
 ) -> int:
-    """Return the number of stored posts that the second moderation drops and the first does not.
+    """Return the number of stored posts that `after` drops and `before` does not.
 
-    A post is counted twice if two of its author, its channel and the post itself are dropped.
+    A post is counted once for each dropped target that covers it: its author, its channel, or the post itself.
     """
     targets = _compared(before, after, acts)
     pair = before.decisions, after.decisions

@@ -1,4 +1,4 @@
-"""Rows that discarded posts changed. They are noted so that clients are notified of them."""
+"""Notes of the rows that discarded posts change, so that clients are notified of the changes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cablestore.views import activity, channel_topic, membership, user_info
 
 
 def note_discarded(plan: Plan) -> None:
-    """Record the rows that a plan's discarded posts changed. No record shows it after the posts are gone."""
+    """Note the rows that a plan's discarded posts change. After the discard, these rows can no longer be found."""
     for post in plan.discarded:
         if post.type in LINKABLE_TYPES:
             plan.touch(activity.channel_key(post))

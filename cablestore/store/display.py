@@ -62,10 +62,10 @@ class Message:
 class User:
     """A user: 32-byte public key, name (the public key in hex if none was chosen), and the latest post/info.
 
-    `role` and `hidden_by` apply in the requested context, a channel or the whole cabal; `blocked_by` and `dropped_by`
-    apply in the whole cabal. The last three are the actions that hide, block and drop the user. `is_member` is True if
-    the user joined the requested channel or wrote to it, and did not leave it since. A dropped user has the public key
-    as its name and an empty info.
+    `hidden_by`, `blocked_by` and `dropped_by` are the actions that hide, block and drop the user. `role` and
+    `hidden_by` apply in the requested context, a channel or the whole cabal; the others apply in the whole cabal.
+    `is_member` is True if the user joined the requested channel or wrote to it, and did not leave it since. The name of
+    a dropped user is the public key, and the info is empty.
     """
 
     public_key: bytes
@@ -141,12 +141,12 @@ class Display:
                 yield self._user(member.author, channel, is_member=True)
 
     def is_member(self, public_key: bytes, channel: str) -> bool:
-        """Return True if a user is a member of a channel. Dropped users are not."""
+        """Return True if a user is a member of a channel. Dropped users are not members."""
         found = membership.of_user(self._reader, channel, public_key)
         return found is not None and found.is_member and not self.is_gone(public_key, channel)
 
     def is_gone(self, public_key: bytes, channel: str | None = None) -> bool:
-        """Return True if all posts of a user are dropped, in all channels or in one."""
+        """Return True if all posts of a user are dropped, in the whole cabal or in `channel`."""
         moderation = self._moderation
         if moderation is None:
             return False
@@ -163,9 +163,9 @@ class Display:
         return self._decisions is not None and self._decisions.channel_dropped_by(channel) is not None
 
     def channels(self, member: bytes | None = None) -> Iterator[tuple[str, str, int, list[int]]]:
-        """Yield (name, topic, number of members, counts by type) of each channel that is not dropped, by name.
+        """Yield (name, topic, number of members, counts by type) of each channel that is not dropped, sorted by name.
 
-        With `member`, only the channels of this user.
+        With `member`, yields only channels of which this user is a member.
         """
         latest_topic, count = channel_topic.latest_in_order(self._reader), membership.count_in_order(self._reader)
         for name, posts in activity.channels(self._reader):
@@ -202,7 +202,10 @@ class Display:
         return message if hidden == "show" else replace(message, text="")
 
     def last_message(self, channel: str) -> Message | None:
-        """Return the latest message of a channel that is not hidden, None if the latest ones are all hidden."""
+        """Return the latest message of a channel that is not hidden.
+
+        Returns None if the latest `limits.MAX_PAGE_ROWS_READ` messages are all hidden, or if there are none.
+        """
         newest = messages.texts(self._reader, channel, newest_first=True, at_once=1)
         for _, digest in islice(newest, limits.MAX_PAGE_ROWS_READ):
             post = self._reader.post(digest)

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Follower:
-    """Iterators over the events and changes of an open store. They wait for new ones.
+    """Iterators over the events and changes of an open store. They wait for new events and changes.
 
     `CableStore` documents its methods of the same names in more detail.
     """
@@ -33,7 +33,7 @@ class Follower:
         self._present = present
 
     def events(self, after: int, timeout_s: float | None) -> Iterator[Event]:
-        """Yield every event after number `after`, until none occurs for `timeout_s` or the store is closed."""
+        """Yield every event after number `after`. Ends after `timeout_s` without an event, or when the store is closed."""
         check(after=after)
         check_given(timeout_s=timeout_s)
         return self._each_event(after, timeout_s)
@@ -48,7 +48,7 @@ class Follower:
             while True:
                 latest = self._engine.next_sequence - 1
                 found = read_again(self._engine, partial(self._events, after))
-                # Events before the latest number may be missing from the log: some were lost, or are local.
+                # `found` may be empty although `latest` is greater: entries were lost, or concern local values.
                 if found or not self._engine.wait(max(after, latest), _left(deadline)):
                     return found
         except StoreClosedError:
@@ -57,7 +57,7 @@ class Follower:
     def changes(
         self, channel: str | None, after: ChangesCursor | None, timeout_s: float | None, *, local: bool
     ) -> Iterator[Change]:
-        """Yield every change after a cursor, until none occurs for `timeout_s` or the store is closed."""
+        """Yield every change after a cursor. Ends after `timeout_s` without a change, or when the store is closed."""
         check(local=local)
         check_given(timeout_s=timeout_s)
         _check_channel(channel)
@@ -94,7 +94,7 @@ class Follower:
     def _batches(
         self, after: ChangesCursor, channel: str | None, timeout_s: float | None, *, local: bool
     ) -> Iterator[Changes]:
-        """Yield the changes of each read. After a timeout, the last item has no changes."""
+        """Yield the changes of each read. After a timeout, the last item contains no changes."""
         from cablestore.store.changes import Changes, LocalChanged, is_of  # noqa: PLC0415 - not needed to open a store
 
         context = None if channel is None else self._engine.dialect.channel_id(channel)
@@ -126,7 +126,7 @@ class Follower:
             return events_after(reader, self._present.state.moderation, after)
 
     def _changes(self, after: ChangesCursor) -> tuple[list[Change], ChangesCursor, int, int]:
-        """Return the changes, the next cursor, and the numbers of the last event that was read and of the latest one."""
+        """Return the changes, the next cursor, the number of the last event that was read, and of the latest event."""
         from cablestore.store.touched import read_changes  # noqa: PLC0415 - not needed to open a store
 
         with self._engine.reading() as reader:
@@ -135,7 +135,7 @@ class Follower:
 
 
 def _check_channel(channel: str | None) -> None:
-    """Check a channel to follow. Rejects a cursor in its place, which no change would ever match."""
+    """Raise ArgumentError for an invalid channel, such as a cursor. Changes would never match it."""
     check_given(channel=channel)
     if channel is not None and len(channel) > limits.MAX_CHANNEL_CODEPOINTS:
         raise ArgumentError(
@@ -150,7 +150,7 @@ class _MayBeClosed(Protocol):
 
 
 def read_again(store: _MayBeClosed, read: Callable[[], T]) -> T:
-    """Call `read` and return its result. Calls it again if a rebuild replaces the database meanwhile.
+    """Call `read` and return its result. If a rebuild replaces the database meanwhile, calls it again.
 
     Raises StoreClosedError if the store is closed.
     """

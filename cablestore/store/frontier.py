@@ -10,7 +10,7 @@ Then all texts of the block reach the next text, because links between hashes ha
 text of the block: the next text would reach it, and would then reach itself. So the block is in order of time, and no
 other text belongs there. This holds in most positions, and needs only posts that a page reads anyway.
 
-Joins and deleted posts pass links on, as everywhere in `store.message_order`.
+Links are followed through joins and deleted posts, as in `store.message_order`.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Descent:
                 self._unread.add(text)
 
     def _read(self, row: TextRow, following: TextRow | None, block: list[TextRow]) -> bool:
-        """Add a text to the read ones. Returns True if it links to at least one text, and to no newer text."""
+        """Record that a text was read. Returns True if it links to at least one text, and to no newer text."""
         unread, node = self._unread, self._nodes.node(row[1])
         if unread is None or node is None:
             return False

@@ -14,18 +14,18 @@ from cablestore.protocol.body import TEXT
 from cablestore.protocol.post import Post
 
 _NOBODY: Final = b""
-"""Key of no user: no actions of this author exist, so no sealed post is decrypted."""
+"""Key that does not belong to a user: actions of this author do not exist, so sealed posts are not decrypted."""
 
 
 class HiddenMessages:
     """The messages of one state of a store that are publicly hidden or dropped. Other posts are never hidden."""
 
     def __init__(self, reader: Reader, own_key: bytes | None) -> None:
-        """`own_key` is the public key of the store's user. Without one, only the seed gives authority."""
+        """`own_key` is the public key of the store's user. If it is None, only the seed gives authority."""
         self._decisions = Decisions.read(StoredActs(reader, _NOBODY), own_key or _NOBODY, seed_of(reader))
 
     def has(self, post: Post) -> bool:
-        """Return True if a post is one of these messages."""
+        """Return True if a post is a message that is publicly hidden or dropped."""
         if post.type != TEXT:
             return False
         return self._decisions.text_hidden_by(post.hash, post.author, post.channel or "", post.timestamp_ms) is not None

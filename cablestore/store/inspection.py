@@ -31,7 +31,7 @@ class Inspection(ABC):
         """Return a reader of one state, open within the context."""
 
     def rows(self, prefix: bytes = b"", limit: int = 100, *, after_key: bytes | None = None) -> list[Row]:
-        """Return up to `limit` rows whose keys begin with `prefix`, in key order, only those after `after_key`.
+        """Return up to `limit` rows whose keys begin with `prefix`, in key order, starting after `after_key`.
 
         The rows include the arrival log and local rows, which `dump` leaves out.
         """
@@ -43,10 +43,11 @@ class Inspection(ABC):
             return [row for row in islice(found, limit) if row[0].startswith(prefix)]
 
     def rows_of(self, digest: bytes) -> list[Row]:
-        """Return the rows of a stored or deleted post: its own, those that refer to it, and those it is merged into.
+        """Return the rows of a stored or deleted post.
 
-        The second kind are the rows in the reverse hash map, and tombstones. The third are folds and tallies of
-        cablestore's own views.
+        * the post's own rows in the views;
+        * rows that refer to the post: in the reverse hash map, and tombstones;
+        * folds and tallies of cablestore's own views, which merge values of the post.
         """
         check_id("digest", digest)
         with self._reading() as reader:
@@ -60,7 +61,7 @@ class Inspection(ABC):
             return [(key, value) for key, value in found if value is not None]
 
     def graph_nodes(self, hashes: Iterable[bytes]) -> list[GraphNode]:
-        """Return what is known of posts, in the same order: stored, deleted, dropped or missing ones."""
+        """Return a node for each post, in the same order. The posts may be stored, deleted, dropped or missing."""
         digests = checked_each("hashes", hashes, check_id)
         with self._reading() as reader:
             return [_node(reader, digest) for digest in digests]
@@ -75,8 +76,8 @@ class Inspection(ABC):
     ) -> ChannelGraph:
         """Return the newest `limit` posts of a channel in a period, and the absent posts to which they link.
 
-        `after_ms` <= time < `before_ms` are milliseconds since 1970 or datetimes with a time zone. The posts are those
-        that link to others: texts, topics, joins and leaves.
+        The period is `after_ms` <= time < `before_ms`, in milliseconds since 1970 or as datetimes with a time zone. The
+        graph contains the types of posts that link to others: texts, topics, joins and leaves.
         """
         check(channel=channel, limit=limit)
         start_ms, end_ms = checked_window(after_ms, before_ms)
@@ -93,9 +94,11 @@ class Inspection(ABC):
         after_ms: Time | None = None,
         before_ms: Time | None = None,
     ) -> list[tuple[int, int]]:
-        """Return (start in milliseconds, posts) for each step of time with posts of a channel, an author, or all.
+        """Return (start in milliseconds, number of posts) for each interval of `step_ms` that contains posts.
 
-        Only keys are read: a million posts take about a second. Local-only posts count for their author only.
+        Counts the posts of an author, of a channel, or of the whole store; with `author`, `channel` is ignored. The
+        posts themselves are not read: a million posts take about a second. Local-only posts are counted only with
+        `author`.
         """
         check(step_ms=step_ms)
         check_given(author=author, channel=channel)
@@ -138,7 +141,7 @@ def _groups(reader: Reader, channel: str | None, author: bytes | None) -> list[b
 
 
 def _times(reader: Reader, group: bytes, start: bytes, stop: bytes) -> Iterator[list[int]]:
-    """Yield the times in the keys of a group, many at once. `blocks` may end early at damage, which `check` reports."""
+    """Yield the times in the keys of a group, in batches. Damage, which `check` reports, may end them early."""
     at, size = len(group), len(group) + SORT_TIME_SIZE_BYTES
     for block in reader.blocks(group + start, group + stop):
         yield [int(key[at : at + TIME_DIGITS]) for key, _ in block if len(key) == size]  # deletions have longer keys

@@ -32,7 +32,7 @@ _CAUTIOUS_BATCHES: Final = 100
 
 @dataclass(slots=True)
 class IntakeBatch:
-    """Posts that are being ingested. `outcomes` has one entry for each, None for those in `posts`."""
+    """Posts to ingest. `outcomes` contains an entry for each post: None if it is in `posts`, otherwise a rejection."""
 
     posts: list[Post] = field(default_factory=list)
     outcomes: list[Outcome | None] = field(default_factory=list)
@@ -52,9 +52,9 @@ class IntakeBatch:
         return self._signed
 
     def attempts(self) -> Iterator[list[bool]]:
-        """Yield the signatures to treat as valid in a plan: all if planned ahead, then the valid ones.
+        """Yield the signatures to treat as valid in a plan: first all, if planned ahead, then only valid signatures.
 
-        The second value is left out if it equals the first.
+        The second value is left out if it equals the first value.
         """
         if self.is_planned_ahead:
             yield [True] * len(self.posts)
@@ -62,7 +62,7 @@ class IntakeBatch:
             yield self.signed()
 
     def rejection(self) -> str:
-        """Return which posts of the batch must be refused and why, "" if none. Waits for the verification."""
+        """Return the number of rejected posts and the first reason, "" without rejections. Waits for the verification."""
         wrong = [outcome for outcome in self.outcomes if outcome is not None]
         for post, is_right in zip(self.posts, self.signed(), strict=True):
             if not is_right:
@@ -86,7 +86,7 @@ class IntakeBatch:
 
 @dataclass(slots=True)
 class Intake:
-    """Builder of batches. Private posts of the store's own `identity` are sealed, those of others are rejected."""
+    """Builder of batches. It seals local-only posts of the store's `identity`, and rejects other local-only posts."""
 
     dialect: Dialect
     verifier: SignatureVerifier
@@ -96,7 +96,7 @@ class Intake:
     """Number of following batches that are not planned ahead."""
 
     def decode(self, raws: list[bytes]) -> IntakeBatch:
-        """Decode posts and reject those that cannot be stored. Invalid posts get a verdict and never raise."""
+        """Decode posts and reject those that cannot be stored. Invalid posts get a verdict instead of an error."""
         batch = IntakeBatch()
         newest_ms = self.clock() + limits.MAX_FUTURE_MS
         for raw in raws:

@@ -13,7 +13,7 @@ class KeepAges:
     """Ages in ms after which posts are removed, None to keep posts forever."""
 
     default_ms: int | None = None
-    """The age for channels without an own one, and for names of users."""
+    """The age for channels that `channels` does not list, and for names of users."""
     channels: Mapping[str, int | None] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
@@ -21,7 +21,7 @@ class KeepAges:
         return self.default_ms is not None or any(age_ms is not None for age_ms in self.channels.values())
 
     def of(self, dialect: Dialect) -> KeepAges:
-        """Return the ages with the channels as a dialect compares them."""
+        """Return the same ages, with each channel name replaced by its id in a dialect."""
         return KeepAges(self.default_ms, {dialect.channel_id(name): age for name, age in self.channels.items()})
 
     def oldest_ms(self, channel: str, now_ms: int) -> int:

@@ -35,20 +35,20 @@ class StoreIdentity:
 
     @property
     def identity(self) -> Identity:
-        """The identity. A missing one is created, unless the store is read-only: then IdentityError is raised."""
+        """The identity. If it is missing, the first use creates it, or raises IdentityError in a read-only store."""
         if self._identity is not None:
             return self._identity
         with self._identifying:
             identity = self.load()
             if identity is None and self._read_only:
-                raise IdentityError("the store has no readable key, and cannot create one because it is open read-only")
+                raise IdentityError("the store has no readable key, and cannot create a key because it is read-only")
             if identity is None:
                 identity = Identity.generate()
                 self._keep(identity)
             return identity
 
     def load(self) -> Identity | None:
-        """Return the identity, None if there is none. The first call that finds a key file reads it."""
+        """Return the identity, None if the store has none yet. The first call that finds a key file reads it."""
         if self._identity is None and self._path is not None and self._path.exists():
             if not self._read_only:
                 self._identity = load_identity(self._path)
@@ -62,7 +62,7 @@ class StoreIdentity:
         return None if self._identity is None else self._identity.public_key
 
     def become(self, identity: Identity) -> None:
-        """Write as `identity` from now on. Raises IdentityError if the store has another one."""
+        """Write as `identity` from now on. Raises IdentityError if the store has another identity."""
         with self._identifying:
             known = self.load()
             if known is None:
@@ -99,8 +99,8 @@ def unseal_with(key_file: Path, sealed: bytes) -> bytes:
 
 def _no_identity(_: bytes) -> NoReturn:
     raise IdentityError(
-        "the store has local-only posts, but no identity to decrypt them. Restore its key file. If the key is lost, "
-        "copy all other posts to a new store with `cablestore export`"
+        "cannot decrypt local-only posts: the store has no identity. Restore its key file. If the key is lost, copy "
+        "all other posts to a new store with `cablestore export`"
     )
 
 
@@ -114,7 +114,7 @@ def save_identity(identity: Identity, path: Path) -> None:
 
 
 def save_secret(secret: bytes, path: Path, what: str) -> None:
-    """Write a new file with a secret, as `save_identity`. `what` is its name in errors."""
+    """Write a secret to a new file, like `save_identity`. Errors call the secret `what`."""
     draft = _draft(secret, path, what)
     with storage_errors(f"cannot write the {what} to {path}"):
         try:
@@ -133,7 +133,7 @@ def draft_identity(identity: Identity, path: Path) -> Path:
 
 def _draft(secret: bytes, path: Path, what: str) -> Path:
     if path.is_dir():
-        raise IdentityError(f"cannot write the {what} to {path}: it is a folder. Name a new file in it")
+        raise IdentityError(f"cannot write the {what} to {path}: it is a folder. Name a new file")
     draft = path.with_name(path.name + unique_suffix())
     with storage_errors(f"cannot write the {what} to {path}"):
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, MODE)
@@ -150,7 +150,7 @@ def _draft(secret: bytes, path: Path, what: str) -> Path:
 
 
 def _name(draft: Path, path: Path) -> None:
-    """Give a file its name. Raises FileExistsError if another file has it, even one that appears at the same time."""
+    """Give a draft its final name. Raises FileExistsError if a file has this name, even if it is just being created."""
     try:
         os.link(draft, path)
     except FileExistsError:
@@ -173,7 +173,7 @@ def _is_readable(path: Path) -> bool:
 def load_identity(path: Path, *, any_mode: bool = False) -> Identity:
     """Read a key file: a seed (64 hex digits) or a libsodium secret key (128 hex digits: seed and public key).
 
-    Raises IdentityError if it is missing, malformed, or readable by others. `any_mode` accepts the latter.
+    Raises IdentityError if the file is missing, malformed, or accessible to other users. `any_mode` allows the latter.
     """
     try:
         mode = stat.S_IMODE(path.stat().st_mode)
@@ -184,19 +184,19 @@ def load_identity(path: Path, *, any_mode: bool = False) -> Identity:
         raise IdentityError(f"cannot read the identity from {path}: {error.strerror}") from None
     if not text:
         raise IdentityError(
-            f"{path} is empty, so it has no key. Restore the key from a copy. Without a copy, remove the file, and "
-            "the store creates a new key"
+            f"cannot read the identity from {path}: the file is empty. Restore the key from a copy. Without a copy, "
+            "remove the file, and the store creates a new key"
         )
     if mode & 0o077 and not any_mode:
         raise IdentityError(f"{path} has mode {mode:04o}, so other users could read the key. Run: chmod 600 {path}")
     try:
         return parse_identity(text)
     except IdentityError as error:
-        raise IdentityError(f"{path} is not a valid key file: {error}") from None
+        raise IdentityError(f"invalid key file {path}: {error}") from None
 
 
 def parse_identity(text: str) -> Identity:
-    """Parse an identity from 64 hex digits of a seed, or 128 of a libsodium secret key.
+    """Parse an identity: 64 hex digits of a seed, or 128 hex digits of a libsodium secret key.
 
     Raises IdentityError, whose message does not contain the digits.
     """

@@ -42,14 +42,14 @@ class KnownPositions:
     groups: dict[tuple[str, int], list[tuple[ReadingPosition, bytes]]] = field(default_factory=dict)
     """Texts in order, for each channel and effective time that several texts share."""
     alone: set[bytes] = field(default_factory=set)
-    """Hashes of texts that are the only ones of their effective times."""
+    """Hashes of texts that do not share their effective time with another text."""
     frontiers: dict[str, Frontier] = field(default_factory=dict)
     """How far each channel was read downwards from its newest text."""
     risen: dict[str, bytes] = field(default_factory=dict)
     """Sort times up to which channels were read upwards from their oldest text."""
 
     def of(self, reader: Reader) -> KnownPositions:
-        """Return the cache for a reader's state: an empty one if this cache does not fit it or is too large."""
+        """Return the cache for a reader's state. It is empty if this cache is invalid in that state, or too large."""
         state = reader.generation, arrival_log.next_sequence(reader)
         if len(self.moved) + len(self.groups) + len(self.alone) > limits.MAX_KNOWN_POSITIONS:
             return KnownPositions(state)
@@ -58,7 +58,7 @@ class KnownPositions:
         latest = self._latest_after(reader, state)
         if latest is None:
             return KnownPositions(state)
-        return replace(self, state=state, latest=latest)  # shares its tables: they hold for both states
+        return replace(self, state=state, latest=latest)  # shares the tables, which are valid in both states
 
     def note_latest(self, reader: Reader, channel: str) -> None:
         """Record the latest time of a channel before its positions are cached."""

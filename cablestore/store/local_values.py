@@ -22,9 +22,9 @@ from cablestore.protocol.keys import escape, unescape
 class LocalValues:
     """Local values of the store's user. Use `CableStore.local`.
 
-    A value has a name, which identifies its kind, and a key under that name. Both are strings of up to
-    `limits.MAX_LOCAL_NAME_SIZE_BYTES` in UTF-8. Values are bytes of up to `limits.MAX_LOCAL_VALUE_SIZE_BYTES`. Larger
-    names, keys and values raise ArgumentError.
+    A value has a name, which identifies its kind, and a key under that name. Both are strings of at most
+    `limits.MAX_LOCAL_NAME_SIZE_BYTES` bytes in UTF-8. Values have at most `limits.MAX_LOCAL_VALUE_SIZE_BYTES` bytes.
+    Larger names, keys and values raise ArgumentError.
 
     Each call of a method that writes is one atomic write. With `sync`, the value is on disk when the call returns.
     """
@@ -40,7 +40,7 @@ class LocalValues:
         return self._get(VALUE, _value_key(name, key))
 
     def put(self, name: str, key: str, value: bytes, *, sync: bool = False) -> None:
-        """Store a value. Replaces an earlier one."""
+        """Store a value, and replace an earlier value."""
         check(value=value)
         self._set(VALUE, _value_key(name, key), value, sync=sync)
 
@@ -75,7 +75,7 @@ class LocalValues:
         try:
             encoded = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
         except (TypeError, ValueError, RecursionError) as error:
-            raise ArgumentError(f"the value of {name!r}, {key!r} cannot be encoded as JSON: {error}") from None
+            raise ArgumentError(f"cannot encode the value of {name!r}, {key!r} as JSON: {error}") from None
         self.put(name, key, encoded, sync=sync)
 
     # --- values that all clients share ---------------------------------------------------------
@@ -115,7 +115,7 @@ class LocalValues:
 
     def _channel_key(self, channel: str) -> bytes:
         check(channel=channel)
-        _utf8(channel, "channel")  # the dialect would raise the error class of posts
+        _utf8(channel, "channel")  # first, for an error that names the argument
         return _part(self._engine.dialect.channel_id(channel), "channel")
 
     def _get(self, row_name: bytes, key: bytes) -> bytes | None:
@@ -123,7 +123,7 @@ class LocalValues:
             return reader.local(row_name, key)
 
     def _rows(self, row_name: bytes, prefix: bytes = b"") -> Iterator[Row]:
-        """Yield the rows under a name whose keys begin with `prefix`: the key without the name, and the value."""
+        """Yield (key without the name, value) of the rows under a name whose keys begin with `prefix`."""
         start = len(local_key(row_name))
         with self._engine.reading() as reader:
             for key, value in reader.prefix(local_key(row_name, prefix)):
@@ -133,7 +133,7 @@ class LocalValues:
         check(sync=sync)
         if value is not None and len(value) > limits.MAX_LOCAL_VALUE_SIZE_BYTES:
             raise ArgumentError(
-                f"the value has {len(value):,} bytes, the maximum is {limits.MAX_LOCAL_VALUE_SIZE_BYTES:,}"
+                f"value too large: {len(value):,} bytes, the maximum is {limits.MAX_LOCAL_VALUE_SIZE_BYTES:,}"
             )
         with self._engine.transaction() as transaction:
             plan = transaction.plan()
@@ -152,7 +152,7 @@ def _part(text: str, what: str) -> bytes:
     """Escape a string as a part of a key. Raises ArgumentError if it is too long or cannot be encoded."""
     size_bytes = len(_utf8(text, what))
     if size_bytes > limits.MAX_LOCAL_NAME_SIZE_BYTES:
-        raise ArgumentError(f"the {what} has {size_bytes} bytes, the maximum is {limits.MAX_LOCAL_NAME_SIZE_BYTES}")
+        raise ArgumentError(f"{what} too long: {size_bytes} bytes, the maximum is {limits.MAX_LOCAL_NAME_SIZE_BYTES}")
     return escape(text)
 
 

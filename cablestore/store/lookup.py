@@ -11,7 +11,7 @@ from cablestore.errors import NotFoundError
 from cablestore.store.naming import folded, folded_name
 
 MIN_KEY_DIGITS: Final = 4
-"""Minimum number of hex digits of a public key that name its user, if no other key begins with them."""
+"""Minimum number of hex digits that can name a user: the first digits of the public key."""
 _KEY_HEX_DIGITS: Final = 64
 _DIGITS_SHOWN: Final = 16
 _MAX_LISTED: Final = 5
@@ -65,7 +65,7 @@ def find_channel(text: str, known: Iterable[str]) -> str:
 
 
 def _distinguished(names: list[str]) -> list[str]:
-    """Return names of channels. Those that look equal, because only their Unicode form differs, have their escapes."""
+    """Return channel names with a `#`. Names that differ only in their Unicode form are followed by their escapes."""
     seen = Counter(map(typed_name, names))
     return [f"#{each} ({each!a})" if seen[typed_name(each)] > 1 else f"#{each}" for each in names]
 
@@ -73,7 +73,7 @@ def _distinguished(names: list[str]) -> list[str]:
 def find_users(text: str, users: Iterable[N]) -> list[N]:
     """Return all users that a typed string may name: by name, or by the first digits of the public key.
 
-    Names are compared without case, surrounding spaces and leading `@`. All 64 digits match only the key.
+    Names are compared without case, surrounding spaces and leading `@`. A string of 64 hex digits matches only the key.
     """
     if (key := typed_key(text)) is not None:
         return [user for user in users if user.public_key == key]
@@ -98,7 +98,7 @@ def _digits(text: str) -> str:
 
 
 def require_one(text: str, found: Sequence[N]) -> N:
-    """Return the only user in `found`. Raises NotFoundError if it has no user, or several."""
+    """Return the only user in `found`. Raises NotFoundError if `found` is empty or contains several users."""
     if not found:
         raise NotFoundError(
             f"User not found: {text!r} is neither the name of a user nor the beginning of a public key. Write a name "
@@ -111,7 +111,7 @@ def require_one(text: str, found: Sequence[N]) -> N:
 
 def ambiguous(text: str, meanings: Iterable[str]) -> str:
     """Return the error message for a typed string that may name several users or posts."""
-    return f"{text!r} is ambiguous: {_listed(list(meanings))}. Write more digits of one of them"
+    return f"{text!r} is ambiguous: {_listed(list(meanings))}. Write the hex digits of one of them instead"
 
 
 def _listed(meanings: list[str]) -> str:
@@ -120,6 +120,6 @@ def _listed(meanings: list[str]) -> str:
 
 
 def described(user: Named, digits: int = _KEY_HEX_DIGITS) -> str:
-    """Return the name of a user and the first digits of the public key, by default all."""
+    """Return the name of a user and the first digits of the public key, by default all 64."""
     key = user.public_key.hex()
     return key[:digits] if user.name == key else f"{user.name!r} {key[:digits]}"

@@ -2,7 +2,7 @@
 
     !local!mention!<mono-ts>              -> hash u8[32] | author u8[32]
     !local!mention-in!<channel>!<mono-ts> -> hash u8[32] | author u8[32]
-    !local!mentioning!     -> msgpack [public key, [[<mono-ts> of a post/info, name], ...]]: names that were searched
+    !local!mentioning!     -> msgpack [public key, [[<mono-ts> of a post/info, name], ...]]: names of the last search
     !local!mention-rules!  -> version of the rules of that search, a number
     !local!mention-search! -> msgpack [from, to, channel, place]: texts that must still be searched, between two
                               <mono-ts> (b"" for no bound), and the position where the search continues
@@ -10,13 +10,12 @@
 A text names the user by a name that the user had at about the time of the text. Clocks differ, so these names count:
 
 * names that the user had within `limits.MENTION_TOLERANCE_MS` of the text's time;
-* names that the user had within the same time of a post that the text links to. The post must be in the same channel
-  and dated less than `limits.MAX_FUTURE_MS` after the text. The text's author had seen that post.
+* names that the user had within the same tolerance of a post that the text links to: the text's author had seen that
+  post. The post must be in the same channel and dated less than `limits.MAX_FUTURE_MS` after the text.
 
 A post/info of the user that arrives late or is removed changes the names for a range of time. The texts of that range,
 and the texts that link to its posts, are searched again: `limits.MAX_BATCH_POSTS` posts in the same write, the others
-when mentions are read. A post that arrives after a text that links to it, or is removed, causes that text to be checked
-again.
+when mentions are read. If a post arrives after a text that links to it, or is removed, that text is checked again.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ RULES: Final = b"1"
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """The user's public key, and the user's names, each with the <mono-ts> from which it was the current one."""
+    """The user's public key and names. Each name was the current name from the <mono-ts> in `since`."""
 
     own_key: bytes
     since: tuple[bytes, ...]
@@ -70,9 +69,9 @@ class Naming:
 
     @classmethod
     def stored(cls, reader: Reader) -> Self | None:
-        """Return the names that a store's mentions were searched for.
+        """Return the names of a store's last search for mentions.
 
-        None if there was no such search, or if they are damaged.
+        Returns None if the store was not searched, or if the row is damaged.
         """
         match unpacked(reader.local(MENTIONING, b"")):
             case [bytes() as own_key, list() as names] if all(map(_is_name, names)):
@@ -84,7 +83,7 @@ class Naming:
         return pack([self.own_key, [list(pair) for pair in zip(self.since, self.names, strict=True)]])
 
     def name_at(self, place: bytes) -> str:
-        """Return the folded name at a <mono-ts>, "" if there was none."""
+        """Return the folded name at a <mono-ts>, "" if the user had no name then."""
         at = bisect_right(self.since, place)
         return self.names[at - 1] if at else ""
 
@@ -168,7 +167,7 @@ def require_search(plan: Plan, start: bytes, stop: bytes) -> None:
 
 
 def search_some(plan: Plan, naming: Naming, most: int) -> int:
-    """Search up to `most` of the remaining posts. Returns their number; fewer than `most` means the search is done."""
+    """Search up to `most` remaining posts. Returns their number; less than `most` means that the search is complete."""
     search = Search.stored(plan.reader)
     if search is None:
         return 0
@@ -188,7 +187,7 @@ def search_some(plan: Plan, naming: Naming, most: int) -> int:
 
 
 def search_linking(plan: Plan, naming: Naming, post: Post) -> None:
-    """Search the texts that link to a post, up to `limits.MAX_BATCH_POSTS`. Only an attacker creates more."""
+    """Search the texts that link to a post, up to `limits.MAX_BATCH_POSTS`. Only an attacker creates more links."""
     for digest in islice(links.linking(plan.reader, post.hash), limits.MAX_BATCH_POSTS):
         text = plan.reader.post(digest)
         if text is not None and text.channel_key == post.channel_key:
@@ -196,7 +195,7 @@ def search_linking(plan: Plan, naming: Naming, post: Post) -> None:
 
 
 def _search_text(plan: Plan, naming: Naming, post: Post) -> None:
-    """Add the rows of a text that names the user, or delete the rows of one that no longer does."""
+    """Add the rows of a text that names the user, or delete the rows of a text that no longer does."""
     is_mentioned = naming.is_mentioned_by(post, plan.reader)
     if is_mentioned or plan.reader.local(MENTION, post.sort_time) is not None:
         set_mention(plan, post, is_mentioned=is_mentioned)
@@ -213,7 +212,7 @@ def _posts(reader: Reader, search: Search) -> Iterator[tuple[bytes, bytes, bytes
 
 
 def _linked_times_ms(reader: Reader, text: Post) -> Iterator[int]:
-    """Yield the times of posts that a text links to. Checks MAX_LINKS_WRITTEN links, the most that clients write."""
+    """Yield the times of posts that a text links to. Reads MAX_LINKS_WRITTEN links: clients do not write more."""
     for post in map(reader.post, text.links[: limits.MAX_LINKS_WRITTEN]):
         is_in_channel = post is not None and post.is_linkable and post.channel_key == text.channel_key
         if post is not None and is_in_channel and post.timestamp_ms - text.timestamp_ms < limits.MAX_FUTURE_MS:
@@ -228,7 +227,7 @@ def set_mention(plan: Plan, post: Post, *, is_mentioned: bool) -> None:
 
 
 def newest(reader: Reader, before: bytes | None, channel_key: bytes | None) -> Iterator[tuple[bytes, bytes]]:
-    """Yield (<mono-ts>, hash) of the mentions before a <mono-ts>, newest first, in one channel or in all."""
+    """Yield (<mono-ts>, hash) of the mentions before a <mono-ts>, newest first, of one or all channels."""
     prefix = local_key(MENTION) if channel_key is None else local_key(MENTION_IN, channel_key + b"!")
     for key, value in reader.scan(prefix, after_prefix(prefix) if before is None else prefix + before, reverse=True):
         yield key[len(prefix) :], value[:HASH_SIZE_BYTES]

@@ -3,18 +3,18 @@
 Texts are compared by
 
 1. effective time: the greatest timestamp among the text and the texts of the channel that it reaches by links,
-2. steps: 0 if it reaches no other text of that time, else one more than the furthest text that it links to,
+2. steps: the length of the longest chain of links to posts of that effective time,
 3. timestamp, then hash.
 
 If clocks agree, this is the order by (timestamp, hash). A text whose effective time is later than its own timestamp is
-*moved*. It is left out where its row is in the view `messages`, and found by links at its effective time. Joins, topics
-and removed posts count only by their links. Posts of other channels do not count.
+*moved*. It is skipped at its row in the view `messages`, and found by links at its effective time. Joins, topics and
+removed posts count only by their links. Posts of other channels do not count.
 
 A page that begins at an end of the channel knows all moved texts. `store.frontier` finds the texts that are alone at
 their effective time from the posts that the page reads. For other texts, the posts that link to them are looked up.
 
-In a page from the middle, links are followed to a depth of `limits.MAX_LINKS_FOLLOWED`. A text that would be moved by a
-text beyond it stays at its own timestamp, unless that text was read before.
+In a page from the middle, links are followed to a depth of `limits.MAX_LINKS_FOLLOWED`. A later text beyond this depth
+does not move a text that reaches it, unless it was read before.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class MessageOrder:
         """The latest time that each post reaches, and the number of links that were followed."""
 
     def post(self, digest: bytes) -> Post | None:
-        """Return a stored post. A post that was read for its links is not read again."""
+        """Return a post, None if it is not stored. A post that was read for its links is not read again."""
         return self._nodes.post(digest)
 
     def texts(
@@ -126,8 +126,8 @@ class MessageOrder:
     def _rising(self, rows: Iterator[TextRow], start_ms: int, bound: ReadingPosition | None) -> Iterator[TextRow]:
         """Yield the texts after a position, oldest first.
 
-        If all older texts were read, a text that links only to older texts is in order of time. Other texts are moved,
-        to a known position.
+        If all older texts were read, a text that links only to older texts is in order of time. For other texts, links
+        are looked up.
         """
         known, risen = self._known, self._known.risen.get(self._channel, b"")
         if start_ms > (time_of(risen) if risen else 0):
@@ -194,7 +194,7 @@ class MessageOrder:
                 yield place.sort_time, digest
 
     def _place_at(self, sort_time: bytes) -> ReadingPosition:
-        """Return the position of the text with a sort time. For a removed text, it follows from the sort time alone."""
+        """Return the position of the text with a sort time. The position of a removed text is its sort time."""
         time_ms = time_of(sort_time)
         rows = self._rows_of(time_ms)
         digest = next((digest for at, digest in rows if at == sort_time), None)
@@ -208,7 +208,7 @@ class MessageOrder:
         return ReadingPosition(time_ms, 0, sort_time)
 
     def _rows_of(self, time_ms: int) -> list[TextRow]:
-        """Return (sort time, hash) of the texts with a timestamp."""
+        """Return (sort time, hash) of the texts with the timestamp `time_ms`."""
         return list(
             messages.texts(self._reader, self._channel, newest_first=False, start_ms=time_ms, end_ms=time_ms + 1)
         )
@@ -283,7 +283,7 @@ class MessageOrder:
         return any(self._claimed_ms(link) > time_ms for link in node.links)
 
     def _effective_ms(self, digest: bytes, depth: int) -> int:
-        """Return the effective time of a text, following links to a depth."""
+        """Return the effective time of a text, following chains of up to `depth` links."""
         if depth == 0:
             return self._claimed_ms(digest)
         found = self._reached_ms(digest, depth)
@@ -303,7 +303,7 @@ class MessageOrder:
     def _reached_ms(self, digest: bytes, depth: int) -> int:
         """Return the latest time among a post and the posts that it reaches in `depth` links.
 
-        An earlier result for at least half of MAX_LINKS_FOLLOWED is used as it is.
+        Returns an earlier result if it followed `depth` links or half of MAX_LINKS_FOLLOWED.
         """
         found, followed = self._reached.get(digest, (-1, -1))
         if followed >= min(depth, limits.MAX_LINKS_FOLLOWED // 2):
@@ -316,7 +316,7 @@ class MessageOrder:
 
 
 def _up_to(rows: Iterator[TextRow], is_beyond: Callable[[TextRow], bool], beyond: list[TextRow]) -> Iterator[TextRow]:
-    """Yield the rows before the first one for which `is_beyond` is True, which is added to `beyond`."""
+    """Yield rows until `is_beyond` returns True for a row. This row is added to `beyond` instead."""
     for row in rows:
         if is_beyond(row):
             beyond.append(row)

@@ -55,11 +55,11 @@ from cablestore.store.repeated import without_repeated
 class Effect:
     """Effect of a moderation action: the written posts (none in a dry run), and the changes for the store's user.
 
-    A dry run reports all changes, including those from earlier actions of a user who receives a role. Otherwise, only
-    changes on the action's own targets are reported.
+    A dry run reports all changes, including changes by earlier actions of a user who receives a role. Otherwise, only
+    changes of the action's own targets are reported.
 
-    `dropped_posts` is the number of stored posts that are dropped and removed. `unchanged` has the users and posts that
-    `skip_repeated` left out, b"" for a channel.
+    `dropped_posts` is the number of stored posts that are dropped and removed. `unchanged` lists the users and posts
+    that `skip_repeated` left out, b"" for a channel.
     """
 
     posts: tuple[Post, ...]
@@ -123,11 +123,12 @@ _UNDROP: Final = _Acts(Action.UNDROP_CHANNEL, Action.UNDROP_POST, (TEXT, TOPIC))
 class Moderator:
     """Moderation actions of the store's user, and the decisions that apply for the user. Use `CableStore.moderation`.
 
-    Users are 32-byte public keys, posts 32-byte hashes. `channel` is the context of an action; None is the whole cabal.
-    Every action accepts `ActOptions`. Methods that write raise ArgumentError for actions that moderation.md forbids.
+    Users are 32-byte public keys. Posts are 32-byte hashes. `channel` is the context of an action; None is the whole
+    cabal. Every action accepts `ActOptions`. Methods that write raise ArgumentError for actions that moderation.md
+    forbids.
 
-    Reads reflect an action at once. Dropped posts are removed in batches: the first with the action, further ones with
-    later writes and by `sweep`.
+    Reads reflect an action at once. Dropped posts are removed in batches: the first batch with the action, further
+    batches with later writes and by `sweep`.
     """
 
     def __init__(self, engine: Engine, present: Present, composer: Composer, clock: Callable[[], int]) -> None:
@@ -147,7 +148,7 @@ class Moderator:
         channel: str | None = None,
         **options: Unpack[ActOptions],
     ) -> Effect:
-        """Assign a role to a user. `UserRole.USER` removes a role, including one that others assigned (4.2, 5.1.2).
+        """Assign a role to a user. `UserRole.USER` removes a role, even if others assigned it (4.2, 5.1.2).
 
         Raises ArgumentError for the local user (4.4.3) and for a user who declines roles (4.2.4).
         """
@@ -168,7 +169,7 @@ class Moderator:
     ) -> Effect:
         """Hide all messages of users, in a channel or the whole cabal, or single post/texts (5.1.3.4, 5.1.3.5).
 
-        Posts must be stored, because the action contains the names of their channels.
+        Posts must be stored, deleted or dropped, because the action contains the names of their channels.
         """
         return self._moderate(_HIDE, users, posts, channel, _How(**options))
 
@@ -180,7 +181,7 @@ class Moderator:
         channel: str | None = None,
         **options: Unpack[ActOptions],
     ) -> Effect:
-        """Undo `hide`. Only a private action undoes a private one (4.5.1)."""
+        """Undo `hide`. To undo a private action, pass `private=True` (4.5.1)."""
         return self._moderate(_UNHIDE, users, posts, channel, _How(**options))
 
     def drop(
@@ -193,8 +194,8 @@ class Moderator:
     ) -> Effect:
         """Remove posts from this store, and reject them from now on. Name either users, posts or a channel (4.4.6).
 
-        Posts must be stored, of type post/text or post/topic. Users are dropped by a `private` post/block with `drop=1`
-        (5.1.4.1): use `block` to block them publicly.
+        Posts must be known as for `hide`, and of type post/text or post/topic. Users are dropped by a `private`
+        post/block with `drop=1` (5.1.4.1). To block them publicly, use `block`.
         """
         people = checked_each("users", users, check_id)
         if people:
@@ -255,8 +256,8 @@ class Moderator:
     def join_with_seed(self, seed: bytes | str, *, dry_run: bool = False) -> Effect:
         """Apply the roles of a moderation seed, until each user receives another role or the seed is revoked (4.7).
 
-        `seed` is bytes or a hex string. Raises ArgumentError if it is malformed, or if another seed is in force:
-        revoke that one first.
+        `seed` is bytes or a hex string. Raises ArgumentError if it is malformed, or if another seed is in force.
+        Revoke the other seed first.
         """
         check(dry_run=dry_run)
         check_instance("seed", seed, (bytes, str))
@@ -264,18 +265,20 @@ class Moderator:
         given = Seed.read_hex(seed, now_ms) if isinstance(seed, str) else Seed.read(seed, now_ms)
         known = self.seed
         if known is not None and known.revoked_at_ms is None and known.roles != given.roles:
-            raise ArgumentError("another moderation seed is in force. Revoke it first")
+            raise ArgumentError(
+                "cannot apply the moderation seed: another moderation seed is in force. Revoke it first"
+            )
         return self._with_seed(given, dry_run=dry_run)
 
     def revoke_seed(self, *, dry_run: bool = False) -> Effect:
         """Revoke the moderation seed. Earlier actions of its users stay applied (4.7.2).
 
-        Raises ArgumentError if no seed is in force.
+        Raises ArgumentError if the store has no seed, or if it is already revoked.
         """
         check(dry_run=dry_run)
         known = self.seed
         if known is None or known.revoked_at_ms is not None:
-            raise ArgumentError("no moderation seed is in force")
+            raise ArgumentError("cannot revoke the moderation seed: the store has no seed, or it is already revoked")
         return self._with_seed(known.revoked(self._clock()), dry_run=dry_run)
 
     def sweep(self, progress: Progress = no_progress) -> int:
@@ -309,7 +312,7 @@ class Moderator:
 
     @property
     def seed(self) -> Seed | None:
-        """Moderation seed with which the store joined, revoked or not, or None."""
+        """Moderation seed with which the store joined, or None. It may be revoked."""
         moderation = self._present.state.moderation
         return None if moderation is None else moderation.seed
 
@@ -321,7 +324,7 @@ class Moderator:
         return [judged for judged in self.history(channel) if judged.result is ActResult.APPLIES]
 
     def history(self, channel: str | None = None) -> list[Decision]:
-        """Return all actions in a context with their results, oldest first, by users who may have had authority."""
+        """Return all actions in a context by users who may have had authority, with their results, oldest first."""
         check_given(channel=channel)
         with self._engine.reading() as reader:
             moderation = self._present.state.moderation
@@ -331,9 +334,9 @@ class Moderator:
             return list(moderation.decisions.history(context, partial(_author_of, reader)))
 
     def own_acts(self, kind: Literal["hide", "block"], target: bytes) -> list[ModerationAct]:
-        """Return the user's actions in force that hide or block another user, or hide a post, private ones first.
+        """Return the user's actions in force that hide or block another user, or hide a post, private actions first.
 
-        To undo one, issue the opposite action with the same privacy and channel.
+        To undo an action, issue the opposite action with the same privacy and channel.
         """
         check_choice("kind", kind, _ON_USERS)
         check(target=target)
@@ -348,7 +351,7 @@ class Moderator:
         return None if decisions is None else decisions.user_dropped(user)
 
     def dropped_post(self, digest: bytes) -> DroppedPost | None:
-        """Return the stored data on a dropped post, or None."""
+        """Return the record of a dropped post, or None."""
         check_id("digest", digest)
         with self._engine.reading() as reader:
             return dropped_post(reader, digest)
@@ -359,7 +362,7 @@ class Moderator:
         return [] if decisions is None else decisions.contexts()
 
     def follow(self, timeout_s: float | None = None) -> Iterator[Difference]:
-        """Yield each change, from now on, of a role or of a hidden, dropped or blocked user, post or channel.
+        """Yield changes, from now on, of roles and of hidden, dropped or blocked users, posts and channels.
 
         Ends after `timeout_s` without an event, or when the store is closed.
         """
@@ -409,7 +412,7 @@ class Moderator:
     def _moderate(
         self, acts: _Acts, users: Iterable[bytes], posts: Iterable[bytes], channel: str | None, how: _How
     ) -> Effect:
-        """Write one post/moderation on users or on a channel, or one for each channel of the posts."""
+        """Write one post/moderation on users or on a channel, or one post/moderation for each channel of the posts."""
         check_given(channel=channel)
         people = tuple(dict.fromkeys(checked_each("users", users, check_id)))
         hashes = tuple(dict.fromkeys(checked_each("posts", posts, check_id)))
@@ -447,8 +450,8 @@ class Moderator:
             name = getattr(post.body, "channel", None) if post else (bones.channel if bones else channel)
             if name is None or (bones is None and not acts.on_posts % 2):
                 raise ArgumentError(
-                    f"the post {digest.hex()} is not stored, so its channel is unknown. To undo an action on it, name "
-                    "its channel"
+                    f"the post {digest.hex()} is not stored, so its channel is unknown. To undo an action on this "
+                    "post, name the channel"
                 )
             found.setdefault(name, []).append(digest)
         return {name: tuple(targets) for name, targets in found.items()}

@@ -3,7 +3,7 @@
 A word must end before a name, and after a name without `@`: adjacent letters of the same word make a different name.
 Scripts without spaces between words (Thai, Chinese) have no such boundary, and Korean particles may follow a name. In
 many languages, endings follow a name directly. After a name with `@`, therefore, only Latin letters, digits and `_`
-continue the name. Parts of addresses and paths name no user.
+continue the name. Parts of addresses and paths do not name users.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from cablestore.scripts import (
 )
 
 KEY_DIGITS: Final = 8
-"""Number of hex digits of a public key that name its user. Clients show this many for a user without a name. A random
-word of eight hex digits names a given user once in 4,000 million."""
+"""Number of hex digits of a public key that name its user. Clients show this number of digits for a user without a
+name. A random word of eight hex digits names a given user with a probability of 1 in 4,000 million."""
 _TURKISH_I: Final = re.compile("i\u0307|\u0131")
 _SELECTORS: Final = r"\p{Variation_Selector}"
 _ADDRESS: Final = re.compile(r"""(?:[a-z][a-z0-9+.-]*://|www\.|mailto:|xmpp:)[^\s<>"「」。、]+""")
@@ -35,7 +35,7 @@ _NAME_SIGNS: Final = frozenset(".-\u2010")
 """Signs inside names, hosts and files: `ann-marie`, `ann.example.org`, `ann.py`. They do not count at a word's end."""
 _ADDRESS_SIGNS: Final = frozenset("@:")
 _EMOJI_JOINERS: Final = frozenset({"\u200d", *map(chr, range(0x1F3FB, 0x1F400))})
-"""Characters that change the emoji before them into another one."""
+"""Characters that change the emoji before them into another emoji."""
 _APOSTROPHES: Final = frozenset("\u02bb\u02bc\u02b9")
 """Apostrophes that Unicode classifies as letters."""
 
@@ -44,8 +44,8 @@ def folded(text: str) -> str:
     """Return a string in the form in which names are compared.
 
     Case and emoji selectors are removed, and both Turkish i become one letter. Compatibility characters are composed
-    (NFKC), and white space becomes one space. Zero-width characters stay: bridges insert them into names so that a text
-    does not mention the user.
+    (NFKC), and white space becomes one space. Zero-width characters are kept: bridges insert them into names so that a
+    text does not mention the user.
     """
     if not text.isascii():
         text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKD", korean_letters_apart(text)).casefold())
@@ -66,9 +66,9 @@ def shown_name(name: str | None, public_key: bytes) -> str:
 
 
 def require_visible(what: str, name: str | None) -> None:
-    """Raise ArgumentError if the name of a user or a channel has only invisible characters."""
+    """Raise ArgumentError if the name of a user or a channel contains only invisible characters."""
     if name and is_invisible(name):
-        raise ArgumentError(f"the {what} name {name!a} has only invisible characters. Choose a visible name")
+        raise ArgumentError(f"the {what} name {name!a} contains only invisible characters. Choose a visible name")
 
 
 def is_named(folded_text: str, folded_name: str) -> bool:
@@ -164,7 +164,7 @@ def _is_mark(character: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def _is_word(character: str) -> bool:
-    """Return True if a character is part of words. "" is not."""
+    """Return True if a character is part of words. Return False for ""."""
     if not character or character in _APOSTROPHES:
         return False
     return character == "_" or unicodedata.category(character)[0] in "LMN"

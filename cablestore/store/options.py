@@ -31,7 +31,7 @@ class StoreOptions:
     clock: Callable[[], int] = system_clock_ms
     """Function that returns milliseconds since 1970."""
     verify_threads: int | None = None
-    """Number of threads that verify signatures, None for one per core."""
+    """Number of threads that verify signatures, None for one thread per core."""
     tuning: Tuning = field(default_factory=Tuning)
     """Memory and file sizes of LevelDB. Stores in memory ignore it."""
 

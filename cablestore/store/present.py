@@ -8,9 +8,9 @@
 
 `finish` reads the plan and the previous state and changes only the plan, so a plan can be discarded and repeated.
 
-Readers take their snapshot first and the state second, so the state is that of the snapshot or a newer one.
+Readers take their snapshot first and the state second, so the state belongs to the snapshot or is newer.
 
-Dropped posts are removed in further writes of `limits.MAX_BATCH_POSTS` posts each. One of them follows each write of
+Dropped posts are removed in further writes of `limits.MAX_BATCH_POSTS` posts each. One such write follows each write of
 the store; `sweep_batch` removes the rest. Until then, reads and answers leave the posts out.
 """
 
@@ -79,7 +79,7 @@ class Present:
     def catch_up(self) -> None:
         """Write the rows that changes outside of the store require, such as a reindexing or another key file.
 
-        Opening a store calls it. It also starts to remove dropped posts.
+        Also removes a batch of dropped posts. Opening a store calls this method.
         """
         with self._engine.transaction() as transaction:
             while not self.state.user_marks.is_complete(transaction.reader):
@@ -122,7 +122,7 @@ class Present:
     def sweep_batch(self, transaction: Transaction, *, sync: bool = False) -> int:
         """Remove a batch of dropped posts, or compare a batch of remembered posts with the drops, in one write.
 
-        Returns the number of posts that were read; 0 means that the sweep is done.
+        Returns the number of posts that were read; 0 means that the sweep is complete.
         """
         before = self.state.moderation
         if before is None or not before.is_sweeping:

@@ -1,4 +1,4 @@
-"""Read methods for chat clients. `Snapshot` reads one fixed state, `CableStore` the current one."""
+"""Read methods for chat clients. `Snapshot` reads one fixed state, and `CableStore` reads the current state."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Queries(Inspection):
 
     @abstractmethod
     def _moderation(self) -> AppliedModeration | None:
-        """Return the decisions on moderation: those of the state that was read last, or newer ones."""
+        """Return the moderation of the state that was read last, or of a newer state."""
 
     @abstractmethod
     def _own_key(self) -> bytes | None:
@@ -72,7 +72,7 @@ class Queries(Inspection):
             return post if post is None or Display(reader, self._moderation()).is_here(post) else None
 
     def find_hashes(self, hex_digits: str, limit: int = 10, *, with_deleted: bool = False) -> list[bytes]:
-        """Return up to `limit` hashes of stored posts that start with these hex digits, for abbreviated input.
+        """Return up to `limit` hashes of stored posts that begin with `hex_digits`, to resolve an abbreviated hash.
 
         The result includes own local-only posts. `with_deleted` adds deleted posts.
         """
@@ -112,17 +112,18 @@ class Queries(Inspection):
     ) -> Page:
         """Return up to `limit` messages (at most `limits.MAX_PAGE_MESSAGES`) of a channel, in the order of their times.
 
-        `after_ms` <= time < `before_ms` are milliseconds since 1970 or datetimes with a time zone.
+        Only messages with `after_ms` <= time < `before_ms` are returned. Both bounds are milliseconds since 1970 or
+        datetimes with a time zone.
 
-        No message precedes one that it links to (`store.message_order`). A message that is dated too early follows the
-        one that it answers, and its time counts as that of the answered message.
+        A message never precedes a message that it links to (`store.message_order`). If a message is dated too early, it
+        follows the message that it answers, and the time of the answered message applies.
 
-        `cursor` is that of a page or of a message. The page continues after it: towards older messages with
-        `newest_first`, otherwise towards newer ones. Raises CursorError for an invalid cursor.
+        `cursor` is the cursor of a page or of a message. The page continues after it, towards older messages with
+        `newest_first`, otherwise towards newer messages. Raises CursorError for an invalid cursor.
 
-        Hidden messages are left out. With `hidden="mark"` they are returned without their text, with "show" they
-        include it; `Message.hidden_by` has the author and reason of the hiding. A page reads at most
-        `limits.MAX_PAGE_ROWS_READ` messages, or `limit` if that is more. It may therefore have fewer messages than
+        By default, hidden messages are left out. `hidden="mark"` returns them without their text, and "show" returns
+        them with it; `Message.hidden_by` contains the author and the reason. A page reads at most
+        `limits.MAX_PAGE_ROWS_READ` messages, or `limit` if that is more. It may therefore contain fewer messages than
         `limit` although a next page exists.
         """
         check(channel=channel, limit=limit, newest_first=newest_first, hidden=hidden)
@@ -154,10 +155,10 @@ class Queries(Inspection):
         skew_ms: int = limits.CAUSAL_SKEW_MS,
         hidden: Hidden = "omit",
     ) -> list[Message]:
-        """Return the messages of a time window in causal order: none precedes one that it links to.
+        """Return the messages of a time window in causal order: each message follows the messages that it links to.
 
-        Returns the newest `limits.MAX_CAUSAL_POSTS` messages at most. `skew_ms` is explained in `store.causal_order`.
-        `hidden` has the meaning of `messages`.
+        Returns at most the newest `limits.MAX_CAUSAL_POSTS` messages. `skew_ms` is explained in `store.causal_order`,
+        and `hidden` in `messages`.
         """
         check(channel=channel, after_ms=after_ms, skew_ms=skew_ms, hidden=hidden)
         start_ms, end_ms = checked_window(after_ms, before_ms)
@@ -178,14 +179,14 @@ class Queries(Inspection):
         order: ChannelOrder = "name",
         with_latest: bool = True,
     ) -> Iterator[Channel]:
-        """Yield the channels that a client shows, by the bytes of their names or with the latest message first.
+        """Yield the channels that a client shows, sorted by the bytes of their names or with the latest message first.
 
-        With `member`, the public key of a user, only the channels of which the user is a member.
+        With `member`, the public key of a user, yields only the channels of which the user is a member.
 
-        Dropped channels are left out, and so are `dialect.RESERVED_CHANNELS` unless `with_reserved`. Peers receive the
-        reserved ones too: `answers.channel_list`. Numbers of posts include posts of dropped users until these are
-        removed. Use `with_latest=False` if `Channel.last_message` is not needed: a store that another process has open
-        sends it with each channel.
+        Dropped channels are left out. `dialect.RESERVED_CHANNELS` are left out unless `with_reserved` is True; peers
+        receive them (`answers.channel_list`). Numbers of posts include posts of dropped users until these posts are
+        removed. Use `with_latest=False` if `Channel.last_message` is not needed: a store that is open in another
+        process sends this message with each channel.
         """
         check(with_reserved=with_reserved, with_latest=with_latest)
         check_choice("order", order, get_args(ChannelOrder))
@@ -222,7 +223,7 @@ class Queries(Inspection):
             yield Channel(name, topic, members, _by_name(counts), texts, mentioning, is_joined, latest)
 
     def find_channel(self, text: str) -> str:
-        """Return the name of the channel that a user typed: a stored or dropped one, otherwise a new one of this name.
+        """Return the name of the stored or dropped channel that a user typed, otherwise the typed name.
 
         The comparison ignores case, Unicode form, surrounding spaces and a leading `#`. Raises NotFoundError if several
         channels match equally well.
@@ -245,11 +246,11 @@ class Queries(Inspection):
             return ReadState(MessageCursor(mark.decode()), [MessageCursor(place.decode()) for place in places])
 
     def mentions(self, limit: int = 50, *, cursor: MessageCursor | None = None, channel: str | None = None) -> Page:
-        """Return up to `limit` messages of others that mention the user, newest first, of all channels or of one.
+        """Return up to `limit` messages of others that mention the user, newest first, of all channels or one channel.
 
         A text mentions the user by the user's name at that time, as a word or after an `@`, ignoring case. The first
-        `naming.KEY_DIGITS` or more hex digits of the public key, as a word, are a mention too. `cursor` is that of a
-        page or a message, after which the page continues. Hidden messages are left out. Raises CursorError for an
+        `naming.KEY_DIGITS` or more hex digits of the public key, as a word, are a mention too. `cursor` is the cursor
+        of a page or a message, after which the page continues. Hidden messages are left out. Raises CursorError for an
         invalid cursor.
         """
         check(limit=limit)
@@ -293,7 +294,7 @@ class Queries(Inspection):
         return lookup.find_users(text, self.users())
 
     def user(self, public_key: bytes, channel: str | None = None) -> User:
-        """Return a user with the state in a channel, or in the cabal. An unknown user has its key as its name."""
+        """Return a user with the state in a channel, or in the cabal. The name of an unknown user is the key in hex."""
         check_id("public_key", public_key)
         check_given(channel=channel)
         with self._reading() as reader:
@@ -301,7 +302,7 @@ class Queries(Inspection):
             return Display(reader, self._moderation()).user(public_key, context)
 
     def topic(self, channel: str) -> str:
-        """Return a channel's topic, or ""."""
+        """Return a channel's topic, or "" if it has none."""
         check(channel=channel)
         with self._reading() as reader:
             return Display(reader, self._moderation()).topic(reader.dialect.channel_id(channel))
@@ -309,9 +310,9 @@ class Queries(Inspection):
     def posts_by(
         self, public_key: bytes, *, post_type: int | None = None, channel: str | None = None
     ) -> Iterator[Post]:
-        """Yield the posts of an author by type and then time, optionally of one type, one channel, or both.
+        """Yield the posts of an author, sorted by type and time, optionally of one type, one channel, or both.
 
-        Those of the store's user include local-only posts, which never leave the store: see `Post.is_local_only`.
+        The posts of the store's user include local-only posts, which never leave the store: see `Post.is_local_only`.
         """
         check_id("public_key", public_key)
         check_given(channel=channel)
@@ -329,16 +330,16 @@ class Queries(Inspection):
             yield from filter(display.is_here, (_must_have(reader, digest) for digest in hashes))
 
     def heads(self, channel: str) -> list[bytes]:
-        """Return the hashes of a channel's heads: posts without links to them, to which a new post links.
+        """Return the hashes of a channel's heads: posts to which no other post links yet.
 
-        See wire.md 5.1.2.1.
+        A new post links to them (wire.md 5.1.2.1).
         """
         check(channel=channel)
         with self._reading() as reader:
             return list(links.heads(reader, reader.dialect.channel_id(channel)))
 
     def missing(self, channel: str) -> Iterator[bytes]:
-        """Yield the hashes to which posts of a channel link and that the store has never received."""
+        """Yield the hashes to which posts of a channel link, if the posts are neither stored, deleted nor dropped."""
         check(channel=channel)
         return self._missing(channel)
 
@@ -351,7 +352,7 @@ class Queries(Inspection):
     def links(self, digest: bytes, *, incoming: bool = False) -> tuple[bytes, ...]:
         """Return the hashes to which a stored or deleted post links, () for an unknown post.
 
-        With `incoming`, returns those of the posts that link to it, including deleted ones.
+        With `incoming`, returns the hashes of the posts that link to it, including deleted posts.
         """
         check_id("digest", digest)
         check(incoming=incoming)
@@ -424,7 +425,7 @@ class Snapshot(Queries, Closable):
 
     @property
     def last_sequence(self) -> int:
-        """Number of the latest event of the arrival log in this state, 0 before the first one."""
+        """Number of the latest event of the arrival log in this state, 0 before the first event."""
         return arrival_log.next_sequence(self.reader) - 1
 
     def close(self) -> None:
@@ -455,7 +456,7 @@ def events_after(reader: Reader, moderation: AppliedModeration | None, after: in
 
 
 def stats_of(engine: Engine, reader: Reader) -> Stats:
-    """Return statistics of a store. They are stored in rows, so no post is read."""
+    """Return statistics of a store. They are stored in rows, so posts are not read."""
     days = list(activity.days(reader))
     disk_size_bytes = {
         view.name: sum(engine.approximate_size_bytes(prefix, after_prefix(prefix)) for prefix in view.prefixes)
@@ -480,7 +481,7 @@ def _cursor_of(message: Message | None) -> str:
 
 
 def place_of(cursor: MessageCursor) -> bytes:
-    """Return the sort time in a message cursor. Raises CursorError."""
+    """Return the sort time in a message cursor. Raises CursorError if the cursor is invalid."""
     if not isinstance(cursor, str) or not is_sort_time(cursor):
         raise CursorError(
             f"invalid message cursor: {repr(cursor)[:80]}. Use the `cursor` of a `Page` or a `Message`, or None to "
@@ -490,7 +491,7 @@ def place_of(cursor: MessageCursor) -> bytes:
 
 
 def _page(reader: Reader, shown: Iterable[tuple[bytes, Message | None]], limit: int) -> Page:
-    """Return the messages among these rows up to `limit`, and the cursor of the last row that was read."""
+    """Return up to `limit` messages of these rows, with the cursor of the last row that was read, None at the end."""
     found: list[Message] = []
     for read, (at, message) in enumerate(shown, 1):
         if message is not None:

@@ -1,16 +1,16 @@
 """Read marks: the position up to which the user has read each channel, and the unread texts of other users.
 
-    !local!read!<channel>            -> msgpack [<mono-ts> up to which it is read, number of the arrival log then]
+    !local!read!<channel>            -> msgpack [<mono-ts> up to which it is read, number of the latest event then]
     !local!late!<channel>!<mono-ts>  -> hash u8[32] | author u8[32] of an unread text that is dated before the mark
 
 A text is late if it arrived after the channel was marked, or if the user saw a later text first. Late texts are marked
-as read one by one (`CableStore.mark_seen`). A channel keeps about `limits.MAX_LATE_TEXTS` of them at most.
+as read one by one (`CableStore.mark_seen`). A channel keeps at most about `limits.MAX_LATE_TEXTS` late texts.
 
-Unread texts are the texts after the mark and the late texts, except own and hidden ones. Their number is not stored.
+Unread texts are the texts after the mark and the late texts, except own and hidden texts. Their number is not stored.
 It is computed from three ranges: the texts after a mark in the view `messages`, an author's texts in a channel in
 `channel_state`, and a hidden user's texts in `author`. The result does not depend on the order of arrival, and a text
-dated after the mark needs no extra row. A channel without a mark was never read: the view `activity` has its number of
-texts.
+dated after the mark does not need a row. A channel without a mark was never read: the view `activity` contains its
+number of texts.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from cablestore.views import author as author_view
 from cablestore.views import channel_state, membership, messages
 
 _MOST_HELD: Final = 1_000
-"""Maximum number of one hidden user's texts that are kept in memory. Other users' texts are read for each channel."""
+"""The texts of a hidden user with fewer texts are kept in memory. Other hidden users' texts are read by channel."""
 
 
 class ReadMark(NamedTuple):
-    """Mark of a channel: the <mono-ts> up to which it is read (b"" if it was empty), and the log's number then."""
+    """Mark of a channel: the <mono-ts> up to which it is read (b"" if it was empty), and the latest event then."""
 
     place: bytes
     sequence: int
@@ -101,7 +101,7 @@ class Unread:
         return b"" if mark is None else mark.place, found
 
     def _places(self, channel: str, mark: ReadMark | None, most: int) -> Iterator[bytes]:
-        """Yield the <mono-ts> of up to `most` unread texts of a channel: late texts, then those after the mark."""
+        """Yield the <mono-ts> of up to `most` unread texts of a channel: late texts, then texts after the mark."""
         if mark is None:
             return self._after(channel, b"", self._hidden_in(channel, b"", self._hidden_users), most)
         late = list(islice(self._late(channel), most)) if self._has_late else []
@@ -121,7 +121,7 @@ class Unread:
         return place > mark.place or self._reader.local(LATE, escape(channel) + b"!" + place) is not None
 
     def _after(self, channel: str, place: bytes, hidden: set[bytes], most: int) -> Iterator[bytes]:
-        """Yield the <mono-ts> of up to `most` unread texts after a position, without the hidden ones."""
+        """Yield the <mono-ts> of up to `most` unread texts after a position, without hidden texts."""
         prefix = messages.PREFIX + escape(channel) + b"!"
         size = len(prefix) + SORT_TIME_SIZE_BYTES  # the row of a deletion has a longer key
         start = prefix + place + b"~" if place else prefix
@@ -152,7 +152,7 @@ class Unread:
         return iter(()) if self._own_key is None else (place for place, _ in self._by(self._own_key, channel, after))
 
     def _hidden_in(self, channel: str, after: bytes, hidden_users: list[HiddenUser]) -> set[bytes]:
-        """Return the <mono-ts> of other users' hidden texts after a position: by hidden users, or hidden singly."""
+        """Return the <mono-ts> of hidden texts after a position: texts of hidden users, and single hidden texts."""
         found: set[bytes] = set()
         for user in hidden_users:
             if user.is_hidden_in(channel) and user.public_key != self._own_key:
@@ -180,7 +180,7 @@ class Unread:
 
     @cached_property
     def _hidden_since(self) -> tuple[dict[bytes, tuple[bytes, bytes]], list[HiddenUser]]:
-        """Hash and author by <mono-ts> of hidden users' texts after the oldest mark, and the users with too many."""
+        """Hash and author, by <mono-ts>, of hidden users' texts after the oldest mark; and users with too many texts."""
         found: dict[bytes, tuple[bytes, bytes]] = {}
         often = []
         oldest = min((mark.place for mark in self._marks.values()), default=b"")

@@ -29,7 +29,7 @@ class _Act(NamedTuple):
 def without_repeated(
     reader: Reader, decisions: Decisions, own_key: bytes, body: Body
 ) -> tuple[Body | None, tuple[bytes, ...]]:
-    """Return an action limited to the targets that it changes (None without any), and the other targets.
+    """Return an action limited to the targets that it changes, None if it changes none, and the other targets.
 
     The target of an action on a channel is b"".
     """
@@ -65,7 +65,7 @@ def _held(decisions: Decisions, act: _Act, target: bytes | str) -> list[Moderati
 
 
 def _is_repeated(act: _Act, held: list[ModerationAct], own_key: bytes) -> bool:
-    """Return True if an action changes nothing after the actions that are stored for its target, oldest first."""
+    """Return True if an action changes nothing after `held`, the stored actions on its target, oldest first."""
     if act.is_doing:
         if act.is_private:
             held = [each for each in held if each.is_private]

@@ -1,4 +1,4 @@
-"""Results of reads: pages, channels, events, numbers."""
+"""Results of reads: pages, channels, events, statistics."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Page(NamedTuple):
 
     `changes_cursor` is the cursor of the state that was read: pass it to `changes` or `next_changes` for later changes.
 
-    A page before the end may have few messages, or none, if most are hidden.
+    A page before the end may contain few messages, or none, if most are hidden.
     """
 
     messages: list[Message]
@@ -32,13 +32,14 @@ class Page(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """A channel: its topic ("" if it has none), its number of members, and its number of live posts of each type.
+    """A channel: its topic ("" if it has none), its number of members, and its number of posts of each type.
 
     `is_joined` is True if the store's user is a member.
 
-    `unread` and `mentions` count the texts of others that are not hidden and came after the channel was marked read
-    (`CableStore.mark_read`), and those of them that name the user. They are exact up to 999;
-    `limits.MAX_UNREAD_COUNTED` means that many or more. A channel that was never marked is unread from its beginning.
+    `unread` counts the texts of others that are not hidden and came after the channel was marked read
+    (`CableStore.mark_read`). `mentions` counts the unread texts that name the user. Both are exact below
+    `limits.MAX_UNREAD_COUNTED`, which means this number or more. A channel that was never marked is unread from its
+    beginning.
     """
 
     name: str
@@ -52,15 +53,15 @@ class Channel:
 
     @property
     def last_message(self) -> Message | None:
-        """The latest message that is shown; None if none of the last `limits.MAX_PAGE_ROWS_READ` is shown.
+        """The latest message that is not hidden, None if the latest `limits.MAX_PAGE_ROWS_READ` are all hidden.
 
-        It is read now. Under `cablestore.aio` it was read with the channel.
+        Each access reads the store. With `cablestore.aio`, the message was read with the channel.
         """
         return None if self._latest is None else self._latest(self.name)
 
 
 def with_last_message(channel: Channel) -> Channel:
-    """Return the channel with its latest message, read now."""
+    """Read the latest message of a channel, and return the channel with this message."""
     message = channel.last_message
     return replace(channel, _latest=lambda _: message)
 
@@ -68,8 +69,8 @@ def with_last_message(channel: Channel) -> Channel:
 class ReadState(NamedTuple):
     """Read mark of a channel, and the cursors of its unread messages.
 
-    `read_upto` is the read mark, "" if the channel was never marked. `unread` has the unread messages from the oldest
-    to the newest, at most `limits.MAX_UNREAD_COUNTED`. Those before the mark are late ones.
+    `read_upto` is the read mark, "" if the channel was never marked. `unread` lists the cursors from the oldest to the
+    newest message, at most `limits.MAX_UNREAD_COUNTED`. Cursors before the mark belong to late messages.
     """
 
     read_upto: MessageCursor = MessageCursor("")
@@ -80,8 +81,8 @@ class ReadState(NamedTuple):
 class WriteState:
     """State of a store's writes.
 
-    `failure` is the reason why the last write failed and the store accepts no writes, or "". Each further write retries.
-    `failed_writes` counts the writes that the disk refused since the store was opened.
+    `failure` is the reason why the last write failed, "" if the store accepts writes. Each further write tries again.
+    `failed_writes` counts the failed writes since the store was opened.
     """
 
     failure: str
@@ -89,7 +90,7 @@ class WriteState:
 
 
 class Event(NamedTuple):
-    """One entry of the arrival log. `post` is None if the store no longer has it."""
+    """One entry of the arrival log. `post` is None if the post is no longer stored."""
 
     sequence: int
     kind: EventKind
@@ -102,7 +103,7 @@ class Event(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """Numbers of a store. `views` has (rows, bytes) by view, `days` has (milliseconds, posts) by day."""
+    """Statistics of a store: `views` contains (rows, bytes) by view, `days` (milliseconds since 1970, posts) by day."""
 
     posts: dict[str, int]
     channels: int

@@ -1,7 +1,7 @@
 """Retention: choose posts to discard so that a store stays small (wire.md 5.1.5). The store discards them.
 
-A post/delete is never chosen. Without it, the posts that it deleted could return, and peers could not be convinced of
-the deletion.
+A post/delete is never chosen. Without it, the posts that it deleted could return, and the store could not prove the
+deletion to peers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CHANNEL_PART: Final = 3
 
 
 def chosen(reader: Reader, before_ms: int | None, keep_newest: int | None, by_author: bytes | None) -> Iterator[bytes]:
-    """Yield the hashes that the given rules choose, one rule after the other. None means no rule."""
+    """Yield the hashes of the posts that the rules choose, rule by rule. A rule that is None does not apply."""
     if before_ms is not None:
         yield from older_than(reader, lambda _: before_ms)
     if keep_newest is not None:
@@ -48,7 +48,7 @@ class ChosenPosts(NamedTuple):
 
 
 def summary(reader: Reader, hashes: Iterable[bytes], progress: Progress = no_progress) -> list[ChosenPosts]:
-    """Return the chosen posts by channel and type, each counted once. Deletions and unknown posts are not removed."""
+    """Return the chosen posts by channel and type. Counts each post once, without deletions and unknown posts."""
     found: dict[tuple[str, str], ChosenPosts] = {}
     seen: set[bytes] = set()
     for digest in hashes:
@@ -70,8 +70,8 @@ def summary(reader: Reader, hashes: Iterable[bytes], progress: Progress = no_pro
 def older_than(reader: Reader, oldest_ms: Callable[[str], int]) -> Iterator[bytes]:
     """Yield the hashes of texts dated before the oldest date of their channel, and of superseded state posts.
 
-    The latest three joins, leaves and infos of each user, and topics of each channel, are kept (wire.md 5.1.5.1). Infos
-    belong to the channel "".
+    The latest three joins, leaves and infos of each user are kept, and the latest three topics of each channel (wire.md
+    5.1.5.1). Infos belong to the channel "".
     """
     for channel in messages.channels(reader):
         before_ms = oldest_ms(channel)
@@ -99,7 +99,7 @@ def written_by(reader: Reader, author: bytes) -> Iterator[bytes]:
 
 
 def _superseded(rows: Iterable[Row], before_ms_of: Callable[[bytes], int]) -> Iterator[bytes]:
-    """Yield the hashes of rows that are not among the latest three of their group, and dated before its oldest date."""
+    """Yield the hashes of rows before the latest three of their group and before the oldest date of the group."""
     for group_key, group in groupby(rows, key=lambda row: row[0].rsplit(b"!", 1)[0]):
         if group_key.startswith(channel_state.MEMBER_PREFIX) and group_key.rsplit(b"!", 1)[1] not in _OF_MEMBERS:
             continue  # `older_than` chooses texts by channel, and topics of all authors together

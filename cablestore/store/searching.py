@@ -45,7 +45,7 @@ class SearchPage(NamedTuple):
     """Matching messages, the cursor of the next page (None at the end), and the backlog of the index.
 
     `pending` is the approximate number of posts and events that the index has not read yet. It is 0 if the page is
-    complete. As with `Page`, a page before the end may have few messages, or none.
+    complete. As with `Page`, a page before the end may contain few messages, or none.
     """
 
     hits: list[SearchHit]
@@ -99,7 +99,7 @@ class Searcher:
         raise AssertionError
 
     def catch_up(self, timeout_s: float | None, progress: Progress) -> int:
-        """Update the index for up to `timeout_s`. Returns about how many posts and events remain."""
+        """Update the index for up to `timeout_s`. Returns the approximate number of remaining posts and events."""
         try:
             return self._index.catch_up(timeout_s, progress)
         except IndexThrownAwayError:
@@ -143,7 +143,7 @@ class Searcher:
 
 
 def _posts(reader: Reader, prefix: bytes) -> list[Post]:
-    """Return the stored posts whose hashes begin with `prefix`: normally one, none if it was removed meanwhile."""
+    """Return the stored posts whose hashes begin with `prefix`: normally one, none if it has been removed."""
     start = DATA_PREFIX + prefix.hex().encode()
     rows = islice(reader.scan(start, start + b"~", at_once=2), 2)
     found = (reader.post(unhex(key[len(DATA_PREFIX) :])) for key, _ in rows)

@@ -74,11 +74,11 @@ def own_key(store: CableStore) -> bytes:
 
 
 class CableStore(Queries, Closable, ProcessBound):
-    """Open store. It is thread-safe within its process; one process at a time has it open.
+    """Open store. It is thread-safe. Only one process at a time can open a store, except with `read_only`.
 
     Read methods (`messages`, `channels`, `members`, ...) are defined by `Queries` and read the current state;
-    `snapshot` returns a fixed one. The attribute `moderation` has the moderation actions (`Moderator`), and `local` has
-    drafts and other values that stay on this machine (`LocalValues`).
+    `snapshot` returns a fixed state. The attribute `moderation` provides the moderation actions (`Moderator`), and
+    `local` contains drafts and other values that stay on this machine (`LocalValues`).
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class CableStore(Queries, Closable, ProcessBound):
         self._present = Present(engine, store_identity, moderated=options.moderated)
         self._writer = Writer(engine, self._present, intake, composer)
         self.parts: Final = StoreParts(engine, self._present, intake, self._writer)
-        """Parts for packages of cablestore. The API does not promise them."""
+        """Parts for other packages of cablestore. They are not part of the public API."""
         self._follower = Follower(engine, self._present)
         self._places = PositionCache()
         self._searcher = Searcher(engine, self._present)
@@ -130,15 +130,15 @@ class CableStore(Queries, Closable, ProcessBound):
         """Open the store in a folder. With `create`, a missing store is created.
 
         `is_read_only` describes `read_only` stores. `dialect` applies to a new store (default: legacy) and must match
-        that of an existing one. `identity` replaces the key file in the folder. With `upgrade`, a store whose views
-        another version built is rebuilt first, and `progress` counts its posts. An interrupted upgrade leaves the store
-        unchanged; the next call repeats it. A store with views that `options.catalog` lacks raises OpenError.
+        the dialect of an existing store. `identity` replaces the key file in the folder. With `upgrade`, a store whose
+        views another version built is rebuilt first, and `progress` counts its posts. An interrupted upgrade leaves the
+        store unchanged; the next call repeats it. A store with views that `options.catalog` lacks raises OpenError.
 
-        Raises ArgumentError for an unusable path, and OpenError if the store cannot be opened: its subclasses
-        StoreLockedError and OutdatedViewError name the two reasons that pass. Raises StorageError for I/O errors. Its
-        subclass CorruptStoreError means damage: the header or the database is lost, and nothing is created, or an
-        upgrade would lose a post, and nothing changes. Raises IdentityError if the key file is unreadable, malformed,
-        empty or readable by others, and if local-only posts need a missing key.
+        Raises ArgumentError for an unusable path, and OpenError if the store cannot be opened. Its subclass
+        StoreLockedError means that the store is already open; OutdatedViewError means that it needs an upgrade. Raises
+        StorageError for I/O errors. Its subclass CorruptStoreError means that the header or the database is lost, or
+        that an upgrade would lose a post; then nothing is changed. Raises IdentityError if the key file is unreadable,
+        malformed, empty or readable by others, or if the key of local-only posts is missing.
         """
         check(create=create, upgrade=upgrade, progress=progress, read_only=read_only)
         _check_parts(dialect, identity, options)
@@ -167,7 +167,7 @@ class CableStore(Queries, Closable, ProcessBound):
 
     @classmethod
     def _made_of(cls, engine: Engine, identity: StoreIdentity, options: StoreOptions) -> Self:
-        """Make the store of an open engine, and write what follows from changes that no write of a store made."""
+        """Return the store of an open engine. Writes the rows that changes outside of the store require."""
         try:
             identity.load()
             store = cls(engine, identity, options)
@@ -245,11 +245,11 @@ class CableStore(Queries, Closable, ProcessBound):
     def ingest(
         self, posts: Iterable[bytes], *, sync: bool = False, batch_posts: int = 100, verify: bool = True
     ) -> list[Outcome]:
-        """Store encoded posts from peers. Returns one outcome per post, in order. Invalid posts do not raise.
+        """Store encoded posts from peers. Returns one outcome per post, in order, also for invalid posts.
 
         `posts` may be an iterator: at most two batches of posts are in memory. The next batch is verified during a write.
-        Each batch of `batch_posts` is one atomic write. With `sync`, a batch is on disk before the next one begins and
-        before the call returns. Without it, a crash of the machine (not of the process) may lose the last seconds.
+        Each batch of `batch_posts` is one atomic write. With `sync`, a batch is on disk before the next batch begins
+        and before the call returns. Without it, a crash of the machine (not of the process) may lose the last seconds.
         `verify=False` skips signature checks: use it only for posts that this program just signed or verified.
         """
         check(sync=sync, batch_posts=batch_posts, verify=verify)
@@ -262,8 +262,9 @@ class CableStore(Queries, Closable, ProcessBound):
     def write(self, body: Body, *, sync: bool = True) -> Post:
         """Sign and store a post that links to the heads of its channel, dated now or just after the user's last post.
 
-        If the author of a text or topic is not a member of the channel, the same write adds a post/join before it
-        (wire.md 5.4.3). With `sync`, the post is on disk when the call returns. Raises ArgumentError.
+        If the author of a text or topic is not a member of the channel, the same write first adds a post/join
+        (wire.md 5.4.3). With `sync`, the post is on disk when the call returns. Raises ArgumentError if the post is
+        invalid or cannot take effect.
         """
         return self._writer.write(body, sync=sync)
 
@@ -296,12 +297,12 @@ class CableStore(Queries, Closable, ProcessBound):
         others: Mapping[str, bytes | None] | None = None,
         sync: bool = True,
     ) -> Post | None:
-        """Change values of the user's post/info. Omitted values, and those that are None, stay unchanged.
+        """Change values of the user's post/info. Values that are omitted or None stay unchanged.
 
-        The name "" removes the name, and None as the value of a key in `others` removes the key. `others` cannot have
-        the keys `name` and `accept-role`, which have arguments of their own. Concurrent changes of
-        different values do not overwrite each other. Returns the post, or None if nothing changes and nothing is
-        written. `write` with an `Info` replaces all values.
+        The name "" removes the name, and None as the value of a key in `others` removes the key. `others` cannot
+        contain the keys `name` and `accept-role`, which have arguments of their own. Concurrent changes of different
+        values do not overwrite each other. Returns the post, or None if nothing changes and nothing is written. `write`
+        with an `Info` replaces all values.
         """
         check(sync=sync)
         check_given(name=name, accept_role=accept_role, others=others)
@@ -310,7 +311,7 @@ class CableStore(Queries, Closable, ProcessBound):
     def delete(self, hashes: bytes | Iterable[bytes], *, sync: bool = True, force: bool = False) -> list[Post]:
         """Delete posts of the user, here and on peers that receive the deletion.
 
-        Returns one post/delete, or several if needed.
+        Returns the written posts: one post/delete for up to `limits.MAX_DELETIONS_WRITTEN` posts.
 
         Local-only posts are discarded instead, because a post/delete would reveal their hash. Raises ArgumentError,
         and deletes nothing, for posts of others, for deletions and for unknown hashes. With `force`, hashes may be
@@ -341,8 +342,9 @@ class CableStore(Queries, Closable, ProcessBound):
     ) -> int:
         """Discard posts by the given rules (`cablestore.store.retention`). Returns the number of discarded posts.
 
-        `before_ms` selects texts and superseded state posts dated before it. `keep_newest` selects all but this many
-        texts of each channel. `by_author` selects all posts of one author. An interrupted call can be repeated.
+        `before_ms` chooses texts and superseded state posts dated before it. `keep_newest` chooses the texts of each
+        channel except this number of the newest. `by_author` chooses all posts of one author except deletions. An
+        interrupted call can be repeated.
         """
         check(progress=progress)
         check_given(keep_newest=keep_newest, by_author=by_author)
@@ -363,12 +365,12 @@ class CableStore(Queries, Closable, ProcessBound):
         """Cursor of the current state. `changes` and `next_changes` return the changes after it.
 
         A program can save it with data derived from the posts. If the store has lost posts of that state since, or was
-        rebuilt, they raise CursorError.
+        rebuilt, these methods raise CursorError.
         """
         return self._follower.cursor()
 
     def events(self, after: int = 0, *, timeout_s: float | None = None) -> Iterator[Event]:
-        """Yield every event after number `after`: first the stored events, then new ones as they happen.
+        """Yield every event after number `after`: first the stored events, then new events as they happen.
 
         Save the number of the last handled event. Following after that number, even after a restart, neither repeats
         nor loses an event. Ends after `timeout_s` without an event, or when the store is closed. Local changes are not
@@ -384,13 +386,13 @@ class CableStore(Queries, Closable, ProcessBound):
         timeout_s: float | None = None,
         local: bool = False,
     ) -> Iterator[Change]:
-        """Yield the changes that a client must redraw: first those after a cursor, then new ones as they happen.
+        """Yield the changes that a client must display: first the changes after a cursor, then new changes.
 
         `after` is the cursor of a page, a snapshot or `next_changes`; None means the current state. With a `channel`,
-        only changes of this channel and those of all channels are yielded. Ends after `timeout_s` without a change, or
+        only changes that concern this channel or all channels are yielded. Ends after `timeout_s` without a change, or
         when the store is closed. Raises CursorError if the store is rebuilt: fetch a new page then.
 
-        `LocalChanged` is reported with `local` only. A program that saves its cursor in `store.local` after each change
+        `LocalChanged` is reported only with `local`. A program that saves its cursor in `store.local` after each change
         therefore does not wake itself.
         """
         return self._follower.changes(channel, after, timeout_s, local=local)
@@ -400,9 +402,9 @@ class CableStore(Queries, Closable, ProcessBound):
     ) -> Changes:
         """Return the changes after a cursor and the next cursor, or wait for the first change.
 
-        Each changed object is reported once, in its current state. Changes are idempotent: a client may apply one twice
-        or start at an older cursor. After `timeout_s` the result has no changes. Raises CursorError for a cursor
-        of another database, and StoreClosedError when the store is closed. `local` has the meaning of `changes`.
+        Each changed object is reported once, in its current state. Changes are idempotent: a client may apply a change
+        twice or start at an older cursor. After `timeout_s`, the list of changes is empty. Raises CursorError for a
+        cursor of another database, and StoreClosedError when the store is closed. `changes` explains `local`.
         """
         return self._follower.next_changes(after, channel, timeout_s, local=local)
 
@@ -410,7 +412,7 @@ class CableStore(Queries, Closable, ProcessBound):
         """Call a function after each successful or failed write, and when the store is closed.
 
         After writes that change only values of `store.local`, it is called only with `local`. Returns a function that
-        cancels this.
+        stops these calls.
 
         The function runs in the writing thread and blocks it. It must be short and must not raise. Use it to wake an
         event loop without a waiting thread.
@@ -420,11 +422,11 @@ class CableStore(Queries, Closable, ProcessBound):
 
     @property
     def write_state(self) -> WriteState:
-        """State of writes: whether they fail, why, and how many have failed."""
+        """State of writes: the reason of a failure, and the number of failed writes."""
         return WriteState(self._engine.write_failure, self._engine.failed_writes)
 
     def retry_writes(self) -> None:
-        """Accept writes again after a failed one, if the disk has space now."""
+        """Accept writes again after a failed write, if the disk now accepts them."""
         self._engine.retry_writes()
 
     @property
@@ -433,26 +435,26 @@ class CableStore(Queries, Closable, ProcessBound):
         return self._engine.is_closed
 
     def sync(self) -> None:
-        """Wait until all earlier writes are on disk. Raises StorageError."""
+        """Wait until all earlier writes are on disk. Raises StorageError if that fails."""
         self._engine.sync()
 
     @property
     def last_sequence(self) -> int:
-        """Number of the latest event of the arrival log, 0 before the first one."""
+        """Number of the latest event of the arrival log, 0 before the first event."""
         return self._engine.next_sequence - 1
 
     def clock_difference(self) -> ClockDifference | None:
-        """Return how far the clock differs from those of most recent authors, or None if their texts do not show it.
+        """Return the difference between the clock and the clocks of recent authors, None if it is not proven.
 
         `cablestore.store.clock_check` describes the evidence.
         """
         with self._engine.reading() as reader:
             return clock_difference(reader, self._identity.known_key, self.parts.intake.clock())
 
-    # --- what the user has read, and is looking for --------------------------------------------
+    # --- read marks, mentions and search -------------------------------------------------------
 
     def mark_read(self, channel: str, upto: MessageCursor | None = None, *, sync: bool = False) -> None:
-        """Mark a channel as read up to and including a message, by default the latest one.
+        """Mark a channel as read up to and including a message, by default the latest message.
 
         `upto` is the `cursor` of a message. If it is earlier than the present mark, later messages become unread again.
         The mark never leaves this store. Raises CursorError for an invalid cursor.
@@ -462,16 +464,16 @@ class CableStore(Queries, Closable, ProcessBound):
     def mark_seen(
         self, channel: str, seen: Iterable[MessageCursor], *, upto: MessageCursor | None = None, sync: bool = False
     ) -> None:
-        """Mark single messages of a channel as read, such as those on a screen. `seen` contains their cursors.
+        """Mark single messages of a channel as read, such as the messages on a screen. `seen` contains their cursors.
 
-        With `upto`, the cursor of a message, all messages from the read mark up to it become read too, as for a screen
-        that follows the end of the channel. Before the mark, only messages in `seen` become read: late messages that
-        the user has not scrolled to stay unread. No message becomes unread. Raises CursorError for an invalid cursor.
+        With `upto`, the cursor of a message, all messages from the read mark up to it become read too. Use it for a
+        screen that follows the end of the channel. Before the mark, only messages in `seen` become read: late messages
+        that the user has not scrolled to stay unread. Read messages stay read. Raises CursorError for an invalid cursor.
         """
         self._writer.mark_seen(channel, seen, upto, sync=sync)
 
     def mentions(self, limit: int = 50, *, cursor: MessageCursor | None = None, channel: str | None = None) -> Page:
-        """Return up to `limit` messages of others that mention the user, newest first, of all channels or of one.
+        """Return up to `limit` messages of others that mention the user, newest first, of all channels or one channel.
 
         See `Queries.mentions`. The first call searches all texts, see `find_mentions`. A read-only store returns the
         mentions that were found when it was last open for writing.
@@ -483,7 +485,7 @@ class CableStore(Queries, Closable, ProcessBound):
         return super().mentions(limit, cursor=cursor, channel=channel)
 
     def find_mentions(self, progress: Progress = no_progress) -> None:
-        """Search stored texts for mentions that were not searched yet. `progress` counts texts.
+        """Search the stored texts that were not yet searched for mentions. `progress` counts texts.
 
         A store searches for mentions from the first call of `find_mentions`, `mentions` or `mark_read` on. The first
         search reads all texts in many writes; after an interruption it resumes. Later texts are searched when they are
@@ -512,7 +514,7 @@ class CableStore(Queries, Closable, ProcessBound):
         `after_ms` <= time < `before_ms` filter the messages. Hidden and dropped messages are left out.
 
         The first search creates the index. Each search first indexes new posts for at most about `catch_up_s` seconds;
-        `SearchPage.pending` is the number of posts left. A search does not wait until the words of removed messages are
+        `SearchPage.pending` is the approximate number of posts left. A search does not wait until the words of removed messages are
         overwritten in a large index: later searches and `update_search_index` continue that.
 
         Raises ArgumentError for a text without words, an exceeded limit or an invalid cursor. Raises StorageError if the
@@ -533,7 +535,7 @@ class CableStore(Queries, Closable, ProcessBound):
     def update_search_index(self, *, progress: Progress = no_progress, timeout_s: float | None = None) -> int:
         """Create or update the search index, until it is complete or `timeout_s` is over.
 
-        Without `timeout_s`, the index file contains no word of a removed message afterwards. `progress` counts posts
+        Without `timeout_s`, it also deletes all words of removed messages from the index file. `progress` counts posts
         and events. Returns the approximate number of posts and events left. An interrupted call can be repeated.
         """
         check(progress=progress)
@@ -556,7 +558,7 @@ class CableStore(Queries, Closable, ProcessBound):
         `out` is a path, or a URI such as `s3://BUCKET/FOLDER` with credentials in the environment. After an
         interruption the same call resumes, unless the store has changed. The store can be used during the export.
         `progress` counts each post twice: when it is read and when it is written. Raises ExportError if the folder
-        contains anything else, and StorageError if a write fails.
+        contains other files, and StorageError if a write fails.
         """
         from cablestore.export.exporter import export_store  # noqa: PLC0415 - opening a store does without it
 
@@ -588,7 +590,7 @@ class CableStore(Queries, Closable, ProcessBound):
     def snapshot(self) -> Snapshot:
         """Return a snapshot of the current state, for several consistent reads. Close it after use.
 
-        Its moderation decisions are those of that state, or newer ones.
+        Its moderation decisions belong to that state or are newer.
         """
         reader = self._engine.reading()
         return Snapshot(reader.source, reader, self._present.state.moderation, self._identity.known_key, self._places)
@@ -619,15 +621,15 @@ class CableStore(Queries, Closable, ProcessBound):
         return self._engine.rebuild(progress)
 
     def compact(self) -> None:
-        """Rewrite the database to use the least space. Other threads can read and write meanwhile; `close` waits."""
+        """Rewrite the database to reduce its size. Other threads can read and write meanwhile; `close` waits."""
         self._engine.compact()
 
     def stats(self) -> Stats:
-        """Return statistics of the store. They are stored in rows, so no post is read."""
+        """Return statistics of the store. They are stored in rows, so posts are not read."""
         with self._engine.reading() as reader:
             return stats_of(self._engine, reader)
 
-    # --- what `Queries` reads -------------------------------------------------------------------
+    # --- methods that `Queries` requires --------------------------------------------------------
 
     def _reading(self) -> AbstractContextManager[Reader]:
         return self._engine.reading()

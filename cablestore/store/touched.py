@@ -97,17 +97,17 @@ class _Touched:
         self._moderation = moderation
         self._display = Display(reader, moderation)
         self._read: set[bytes] = set()
-        """Hashes of the entries."""
+        """Hashes of the posts of added entries."""
         self._texts: dict[bytes, Post] = {}
         self._gone: dict[bytes, str | None] = {}
         self._acted_on: dict[bytes, str | None] = {}
         """Messages that are targets of actions, with the channel of the action."""
         self._members: dict[tuple[str, bytes], bool] = {}
-        """Members. True if they are always reported; otherwise skipped if earlier posts already made them members."""
+        """Users who may be members. True to report always, False to skip users who were members before."""
         self._topics: dict[str, None] = {}
         self._names: dict[bytes, None] = {}
         self._live: Counter[str] = Counter()
-        """Number of live posts among the entries, by channel."""
+        """Number of stored posts among the entries, by channel."""
         self._channels: dict[str, bool] = {}
         """Channels that may have been removed. True if they may also have been restored."""
         self._removed: set[str] = set()
@@ -190,7 +190,7 @@ class _Touched:
         return None if self._moderation is None else self._moderation.own_key
 
     def _counts(self, author: bytes) -> bool:
-        """Return True if actions of a user may have an effect. Actions of strangers do not notify clients."""
+        """Return True if actions of a user may have an effect. Clients are not notified of other actions."""
         return self._moderation is not None and self._moderation.decisions.may_have_authority(author)
 
     def _add_act(self, act: ModerationAct) -> None:
@@ -239,7 +239,7 @@ class _Touched:
     # --- changes of subjects -------------------------------------------------------------------
 
     def changes(self, unread_entries: int) -> Iterator[Change]:
-        """Yield the changes. `unread_entries` is the number of log entries after those that were added."""
+        """Yield the changes. `unread_entries` is the number of log entries after the added entries."""
         yield from self._channel_changes(unread_entries)
         for author in self._names:
             yield NameChanged(self._display.user(author))
@@ -269,7 +269,7 @@ class _Touched:
                     yield channel
 
     def _channel_changes(self, unread_entries: int) -> Iterator[Change]:
-        """Yield changes of channels. A channel may be new if read and unread entries can contain all its live posts."""
+        """Yield changes of channels. A channel may be new if read and unread entries can contain all its posts."""
         for channel in {**self._channels, **self._live}:
             if channel in RESERVED_CHANNELS:
                 continue

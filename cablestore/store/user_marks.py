@@ -1,6 +1,6 @@
 """Local rows of late texts and mentions: each write updates them, and searches complete them later.
 
-Does nothing until the user has marked a channel as read or requested mentions.
+The store has no such rows until the user has marked a channel as read or requested mentions.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class UserMarks:
     marks: dict[bytes, ReadMark]
     """Read marks by escaped channel name."""
     late: dict[bytes, int]
-    """Approximate number of late texts, by escaped channel name, of channels that received one since `read`."""
+    """Approximate number of late texts, by escaped channel name, of channels that received late texts since `read`."""
 
     @classmethod
     def read(cls, reader: Reader, own_key: bytes | None) -> Self:
@@ -55,8 +55,8 @@ class UserMarks:
                 self._note_removed(plan, post, naming)
             elif post.type == TEXT:
                 self._note_added(plan, post, naming, late)
-            # Heads are updated later in the write, so a post that other posts wait for is still missing here. The
-            # search includes texts of this plan that link to it.
+            # Heads are updated later in the write, so a new post to which earlier posts link is still missing here.
+            # The search includes texts of this plan that link to it.
             may_differ = naming is not None and naming.may_differ_for_links(post)
             if naming and may_differ and (post.hash in removed or links.is_missing(plan.reader, post)):
                 search_linking(plan, naming, post)
@@ -76,7 +76,7 @@ class UserMarks:
         return searched.with_mark(plan, channel_key, place, late)
 
     def seen(self, plan: Plan, channel_key: bytes, seen: set[bytes], upto: bytes | None) -> Self:
-        """Add to a plan that the texts at these <mono-ts> are read, and all texts from the mark up to `upto`.
+        """Mark the texts at the <mono-ts> in `seen` as read in a plan, and all texts from the mark up to `upto`.
 
         The mark moves to the last of `seen`, and unread texts before it become late texts. If this would make more than
         `limits.MAX_UNREAD_COUNTED` texts late, the mark moves only up to `upto`.
@@ -106,7 +106,7 @@ class UserMarks:
         return list(islice(others, limits.MAX_UNREAD_COUNTED + 1))
 
     def with_mark(self, plan: Plan, channel_key: bytes, place: bytes, late: list[bytes]) -> Self:
-        """Add a read mark to a plan, and delete these rows of late texts."""
+        """Add a read mark to a plan, and delete the rows `late` of late texts."""
         mark = ReadMark(place, arrival_log.next_sequence(plan.reader) - 1)
         plan.set_local(READ, channel_key, encode_mark(mark), noted=True)
         for key in late:
@@ -145,7 +145,7 @@ class UserMarks:
         return replace(self, naming=naming), 0 if naming is None else search_some(plan, naming, limits.MAX_BATCH_POSTS)
 
     def _begun(self, plan: Plan) -> Self:
-        """Request a search of all stored texts, unless one with the current rules was requested before."""
+        """Request a search of all stored texts, unless it was already requested with the current rules."""
         naming = self.naming
         if naming is None:
             naming = Naming.read(plan.reader, self.own_key)
@@ -159,7 +159,7 @@ class UserMarks:
     def names_after(self, plan: Plan, *, is_unsure: bool = False) -> Naming | None:
         """Return the user's key and names after a plan, and search the texts that a change concerns.
 
-        With `is_unsure`, the names are read even if no post of the plan can change them.
+        With `is_unsure`, the names are read even if the posts of the plan cannot change them.
         """
         known, own_key = self.naming, self.own_key or b""
         posts = chain(plan.added, plan.removed)
@@ -187,7 +187,7 @@ class UserMarks:
         return replace(self, naming=naming, late=late)
 
     def is_complete(self, reader: Reader) -> bool:
-        """Return True if `completed` would add nothing to a plan."""
+        """Return True if `completed` would not add rows to a plan."""
         has_names = self.naming is None or Naming.read(reader, self.own_key) == self.naming
         return has_names and reader.local(UNSEEN, b"") is None
 
@@ -206,7 +206,7 @@ class UserMarks:
 
 
 def _bound(plan: Plan, channel_key: bytes, number: int | None) -> int:
-    """Return the number of late texts of a channel with a new one. Above the limit, the oldest ones become read."""
+    """Return the number of late texts of a channel, with a new text. Above the limit, the oldest texts become read."""
     if number is not None and number < limits.MAX_LATE_TEXTS:
         return number + 1
     prefix = local_key(LATE)
@@ -218,5 +218,5 @@ def _bound(plan: Plan, channel_key: bytes, number: int | None) -> int:
 
 
 def _is_text(reader: Reader, channel_key: bytes, place: bytes) -> bool:
-    """Return True if a channel has a text at a <mono-ts>. A client may have displayed a text that is now deleted."""
+    """Return True if a channel contains a text at a <mono-ts>. A displayed text may have been deleted meanwhile."""
     return reader.get(b"%b%b!%b" % (messages.PREFIX, channel_key, place)) is not None

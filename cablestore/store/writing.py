@@ -57,7 +57,7 @@ class Writer:
             yield self._store(previous, None, sync=sync)
 
     def _store(self, batch: IntakeBatch, following: IntakeBatch | None, *, sync: bool) -> list[Outcome]:
-        """Plan and write a batch while the next one is verified. If posts are forged, plans again without them."""
+        """Plan and write a batch while the next batch is verified. If posts are forged, plans again without them."""
         if not batch.is_planned_ahead:
             batch.signed()
         if following is not None:
@@ -83,7 +83,7 @@ class Writer:
     ) -> tuple[list[Outcome], list[Outcome]]:
         """Store an admitted batch and discard other posts, in one write. Returns the outcomes of both.
 
-        Raises ArgumentError, before it writes, if `admitted.rejection` names a post.
+        Raises ArgumentError, and writes nothing, if a post of the batch is rejected (`admitted.rejection`).
         """
         if problem := admitted.rejection():
             raise ArgumentError(problem)
@@ -98,7 +98,7 @@ class Writer:
         return admitted.settle(verdicts), discarded
 
     def store_skeletons(self, stones: Iterable[Tombstone], *, sync: bool) -> tuple[int, int]:
-        """Store the skeletons in tombstones. Returns how many were new and how many were rejected."""
+        """Store the skeletons of tombstones. Returns the number of new and of rejected skeletons."""
         from cablestore.export.importer import add_skeletons  # noqa: PLC0415 - not needed to open a store
 
         with self._engine.transaction() as transaction:
@@ -187,7 +187,7 @@ class Writer:
     # --- read marks and mentions ---------------------------------------------------------------
 
     def mark_read(self, channel: str, upto: MessageCursor | None, *, sync: bool) -> None:
-        """Mark a channel as read up to and including a message, or up to its latest one."""
+        """Mark a channel as read up to and including a message, or up to its latest message."""
         check(channel=channel, sync=sync)
         place = None if upto is None else place_of(upto)
         with self._engine.transaction() as transaction:

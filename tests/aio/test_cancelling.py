@@ -42,7 +42,7 @@ def texts(store: CableStore) -> list[str]:
     return [message.text for message in store.messages("c", 1000, newest_first=False).messages]
 
 
-def test_a_write_that_has_begun_ends_and_one_that_waits_is_dropped(tmp_path: Path) -> None:
+def test_a_cancelled_write_completes_if_begun_and_is_skipped_if_waiting(tmp_path: Path) -> None:
     clock = HeldClock()
 
     async def use() -> None:
@@ -66,7 +66,7 @@ def test_a_write_that_has_begun_ends_and_one_that_waits_is_dropped(tmp_path: Pat
         assert store.check().is_clean
 
 
-def test_writes_cancelled_at_any_time_are_made_as_a_whole_or_not(tmp_path: Path, rng: random.Random) -> None:
+def test_writes_cancelled_at_any_time_are_complete_or_skipped(tmp_path: Path, rng: random.Random) -> None:
     done: set[str] = set()
 
     async def write(store: AsyncCableStore, number: int) -> None:
@@ -101,7 +101,7 @@ async def cancelled_at_times(wanted: Callable[[], Awaitable[object]], rng: rando
             return await task
 
 
-def test_cancelled_steps_of_iterators_lose_nothing(rng: random.Random) -> None:
+def test_cancelled_steps_of_iterators_do_not_lose_items(rng: random.Random) -> None:
     async def use() -> None:
         async with AsyncCableStore.in_memory() as store:
             await store.ingest(raws(*(ANN.text("c", str(number)) for number in range(300))))
@@ -145,7 +145,7 @@ def test_a_client_that_polls_with_a_time_limit_gets_every_change() -> None:
 
 
 @pytest.mark.parametrize("delay_s", [None, 0, 0.002, 0.01, 0.03])
-def test_a_store_whose_opening_is_cancelled_does_not_stay_open(tmp_path: Path, delay_s: float | None) -> None:
+def test_a_store_is_closed_if_its_opening_is_cancelled(tmp_path: Path, delay_s: float | None) -> None:
     async def use() -> None:
         opening = asyncio.create_task(_opened(tmp_path))
         if delay_s is not None:
@@ -166,7 +166,7 @@ def test_a_store_whose_opening_is_cancelled_does_not_stay_open(tmp_path: Path, d
     wait_until(is_free)
 
 
-def test_closing_that_is_cancelled_is_carried_out(tmp_path: Path) -> None:
+def test_a_cancelled_close_completes(tmp_path: Path) -> None:
     clock = HeldClock()
 
     async def use() -> None:
@@ -194,39 +194,39 @@ async def _opened(path: Path) -> AsyncCableStore:
 
 
 @pytest.mark.thorough
-def test_cancelled_long_work_ends_and_continues_later(tmp_path: Path) -> None:
+def test_cancelled_long_work_stops_and_can_resume(tmp_path: Path) -> None:
     async def use() -> None:
         async with AsyncCableStore.open(tmp_path / "store") as store:
             await store.ingest(raws(*(ANN.text("c", str(number)) for number in range(5_000))), verify=False)
-            told: list[int] = []
+            counts: list[int] = []
             loop_thread, threads = threading.get_ident(), set()
 
-            def tell(count: int) -> None:
-                told.append(count)
+            def count_up(count: int) -> None:
+                counts.append(count)
                 threads.add(threading.get_ident())
 
-            rebuilding = asyncio.create_task(store.rebuild(progress=tell))
-            await until(lambda: told or rebuilding.done())
+            rebuilding = asyncio.create_task(store.rebuild(progress=count_up))
+            await until(lambda: counts or rebuilding.done())
             rebuilding.cancel()
             with suppress(asyncio.CancelledError):
                 await rebuilding
-            assert threads == {loop_thread}, "progress is told on the loop"
+            assert threads == {loop_thread}, "progress is reported on the loop"
             assert len((await store.messages("c")).messages) == 50
 
-            told.clear()
-            exporting = asyncio.create_task(store.export(tmp_path / "export", progress=tell))
-            await until(lambda: told or exporting.done())
+            counts.clear()
+            exporting = asyncio.create_task(store.export(tmp_path / "export", progress=count_up))
+            await until(lambda: counts or exporting.done())
             exporting.cancel()
             with suppress(asyncio.CancelledError):
                 await exporting
-            manifest = await store.export(tmp_path / "export", progress=tell)
+            manifest = await store.export(tmp_path / "export", progress=count_up)
             assert manifest.posts == {"text": 5_000}
             assert (await store.check()).is_clean
 
     asyncio.run(use())
 
 
-def test_a_cancelled_end_of_a_with_leaves_the_folder_free(tmp_path: Path) -> None:
+def test_a_cancelled_exit_of_a_with_block_releases_the_folder(tmp_path: Path) -> None:
     clock = HeldClock()
 
     async def stay(left: asyncio.Event) -> None:
@@ -254,7 +254,7 @@ def test_a_cancelled_end_of_a_with_leaves_the_folder_free(tmp_path: Path) -> Non
     asyncio.run(use())
 
 
-def test_a_call_that_nobody_can_await_is_not_made() -> None:
+def test_a_call_that_cannot_be_awaited_is_not_run() -> None:
     """An example is a call in a task of trio, which does not support asyncio futures."""
     with CableStore.in_memory() as blocking:
         store = AsyncCableStore(blocking)

@@ -31,7 +31,7 @@ async def all_of(items: object) -> list[object]:
     return [each async for each in items]  # type: ignore[attr-defined] # any async iterator
 
 
-def test_closing_ends_all_that_waits_and_all_threads(tmp_path: Path) -> None:
+def test_closing_ends_all_waiting_tasks_and_threads(tmp_path: Path) -> None:
     async def use() -> None:
         store = await AsyncCableStore.open(tmp_path)
         await store.ingest(raws(*(ANN.text("c", str(number)) for number in range(600))))
@@ -53,7 +53,7 @@ def test_closing_ends_all_that_waits_and_all_threads(tmp_path: Path) -> None:
             await store.close()
             assert (await text).hash
             heard = [await each for each in waiting]
-        assert heard[2] == [], "no act of moderation was written"
+        assert heard[2] == [], "no action of moderation was written"
         assert store.is_closed
         with pytest.raises(StoreClosedError):
             await all_of(half_read)
@@ -80,7 +80,7 @@ def test_closing_ends_all_that_waits_and_all_threads(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_thousands_of_followers_take_no_thread() -> None:
+def test_thousands_of_followers_use_no_threads() -> None:
     async def use() -> None:
         async with AsyncCableStore.in_memory() as store:
             await store.join("c")
@@ -113,7 +113,7 @@ def test_followers_of_moderation_are_notified_of_actions() -> None:
     asyncio.run(use())
 
 
-def test_several_loops_use_one_store_in_turn_and_at_once(tmp_path: Path) -> None:
+def test_several_loops_use_one_store_sequentially_and_concurrently(tmp_path: Path) -> None:
     store = AsyncCableStore(CableStore.open(tmp_path))
 
     async def write(text: str) -> None:
@@ -143,7 +143,7 @@ def test_several_loops_use_one_store_in_turn_and_at_once(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     "how", ["raises", "leaves it open", "ctrl-c", "ctrl-c while it writes", "ctrl-c while it exports"]
 )
-def test_a_process_ends_whatever_waits(tmp_path: Path, how: str) -> None:
+def test_a_process_exits_regardless_of_waiting_tasks(tmp_path: Path, how: str) -> None:
     child = subprocess.Popen(
         [sys.executable, str(SUPPORT / "aio_child.py"), str(tmp_path), how],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -153,22 +153,22 @@ def test_a_process_ends_whatever_waits(tmp_path: Path, how: str) -> None:
         assert child.stdout.readline() == "waiting\n"
         if how.startswith("ctrl-c"):
             child.send_signal(signal.SIGINT)
-        _, told = child.communicate(timeout=LIMIT_S)
+        _, output = child.communicate(timeout=LIMIT_S)
     finally:
         child.kill()
     expected = {"raises": 1, "leaves it open": 0}.get(how, -signal.SIGINT)
-    assert child.returncode == expected, told
+    assert child.returncode == expected, output
     last_line = {"raises": "ValueError: of the program", "leaves it open": ""}.get(how, "KeyboardInterrupt")
-    assert told.strip().rpartition("\n")[2] == last_line
-    assert "never awaited" not in told
-    assert "never retrieved" not in told
-    assert "exception calling callback" not in told
+    assert output.strip().rpartition("\n")[2] == last_line
+    assert "never awaited" not in output
+    assert "never retrieved" not in output
+    assert "exception calling callback" not in output
     with CableStore.open(tmp_path / "store", create=False) as store:
         assert store.messages("c", 1000, newest_first=False).messages[0].text == "first"
         assert store.check().is_clean
 
 
-def test_a_store_that_is_closed_while_a_task_begins_to_wait_does_not_keep_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closing_ends_a_task_that_begins_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     async def use() -> None:
         blocking = CableStore.in_memory()
         store = AsyncCableStore(blocking)
@@ -186,7 +186,7 @@ def test_a_store_that_is_closed_while_a_task_begins_to_wait_does_not_keep_it(mon
     asyncio.run(use())
 
 
-def test_long_work_that_waits_when_the_store_is_closed_does_not_begin() -> None:
+def test_queued_long_work_does_not_start_after_the_store_is_closed() -> None:
     async def use() -> None:
         threads, begun, go, ran = Threads(), threading.Event(), threading.Event(), list[str]()
 

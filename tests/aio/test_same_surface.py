@@ -39,17 +39,17 @@ def public(kind: type) -> set[str]:
     return {name for name in dir(kind) if not name.startswith("_")}
 
 
-@pytest.mark.parametrize(("blocking", "twin"), PAIRS)
-def test_it_has_the_same_names(blocking: type, twin: type) -> None:
-    lacking = sorted(public(blocking) - public(twin))
-    assert not lacking, f"add to {twin.__name__}: " + "".join(
+@pytest.mark.parametrize(("blocking", "async_kind"), PAIRS)
+def test_the_asyncio_classes_have_the_same_names(blocking: type, async_kind: type) -> None:
+    lacking = sorted(public(blocking) - public(async_kind))
+    assert not lacking, f"add to {async_kind.__name__}: " + "".join(
         f"\n    {name} = on_reader({blocking.__name__}.{name})  # or another of cablestore.aio.calls"
         for name in lacking
     )
-    assert public(twin) - public(blocking) - {"blocking", "detach", "run"} == set()
+    assert public(async_kind) - public(blocking) - {"blocking", "detach", "run"} == set()
 
 
-def test_it_has_the_same_attributes() -> None:
+def test_the_asyncio_store_has_the_same_attributes() -> None:
     async def look() -> set[str]:
         async with AsyncCableStore.in_memory() as store:
             return {name for name in vars(store) if not name.startswith("_")}
@@ -59,20 +59,20 @@ def test_it_has_the_same_attributes() -> None:
     assert asyncio.run(look()) == known - {"parts"}  # for packages of cablestore
 
 
-@pytest.mark.parametrize(("blocking", "twin"), PAIRS)
-def test_it_has_the_same_parameters_and_returns_the_same(blocking: type, twin: type) -> None:
+@pytest.mark.parametrize(("blocking", "async_kind"), PAIRS)
+def test_the_asyncio_methods_have_the_same_parameters_and_results(blocking: type, async_kind: type) -> None:
     for name in sorted(public(blocking)):
-        compare(blocking, twin, name)
+        compare(blocking, async_kind, name)
 
 
-def compare(blocking: type, twin: type, name: str) -> None:
-    known, ours = inspect.getattr_static(blocking, name), inspect.getattr_static(twin, name)
+def compare(blocking: type, async_kind: type, name: str) -> None:
+    known, ours = inspect.getattr_static(blocking, name), inspect.getattr_static(async_kind, name)
     if isinstance(known, property):
         assert isinstance(ours, property)
         if name not in AWAITED_PROPERTIES:
             assert get_type_hints(known.fget)["return"] == get_type_hints(ours.fget)["return"]
         return
-    method, ours = getattr(blocking, name), getattr(twin, name)
+    method, ours = getattr(blocking, name), getattr(async_kind, name)
     assert ours.__name__ == name
     wrapped = getattr(ours, "__wrapped__", None)
     assert (name, parameters(ours)) == (name, parameters(method))
@@ -80,7 +80,7 @@ def compare(blocking: type, twin: type, name: str) -> None:
     result, our_result = hints.pop("return"), our_hints.pop("return")
     assert our_hints == hints
     if wrapped is not None:
-        assert wrapped.__name__ == name, "the twin of another method"
+        assert wrapped.__name__ == name, "the counterpart of another method"
     if name in OPENING:
         assert wrapped is not None or get_origin(our_result) is Opening
     elif get_origin(result) is Iterator:
@@ -98,7 +98,7 @@ def parameters(method: Any) -> list[tuple[str, object, object]]:
     return [(each.name, each.kind, each.default) for each in found if each.name != "self"]
 
 
-def test_type_checkers_know_its_types() -> None:
+def test_type_checkers_know_the_types_of_the_asyncio_store() -> None:
     """The type checker, which lint runs, checks the assertions."""
 
     async def use() -> None:

@@ -18,7 +18,7 @@ from cablestore.index.engine import Engine
 from cablestore.index.reader import Reader, SnapshotReader
 
 
-def test_at_most_read_threads_threads_read_and_one_writes() -> None:
+def test_reads_use_at_most_read_threads_and_writes_use_one() -> None:
     """Calls wait in their threads until all allowed threads have started."""
     names: set[str] = set()
     all_there = threading.Event()
@@ -38,7 +38,7 @@ def test_at_most_read_threads_threads_read_and_one_writes() -> None:
     assert len(names) == limits.READ_THREADS + 1
 
 
-def test_the_last_message_of_a_channel_is_there_without_a_read_on_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_last_message_of_a_channel_is_not_read_on_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """The message is readable after the store was closed, and is that of the snapshot's state."""
     readers: list[threading.Thread] = []
     reading, get = Engine.reading, Reader.post
@@ -72,7 +72,7 @@ def test_the_last_message_of_a_channel_is_there_without_a_read_on_the_loop(monke
     asyncio.run(use())
 
 
-def test_an_iterator_takes_at_most_max_items_ahead() -> None:
+def test_an_iterator_fetches_at_most_max_items_ahead() -> None:
     taken, steps = count(), []
 
     def endless() -> Iterator[int]:
@@ -95,7 +95,7 @@ def test_an_iterator_takes_at_most_max_items_ahead() -> None:
     assert sorted(steps) == steps
 
 
-def test_an_iterator_yields_what_came_before_an_error() -> None:
+def test_an_iterator_yields_the_items_before_an_error() -> None:
     def damaged() -> Iterator[int]:
         yield from range(30)
         raise ValueError("a damaged row")
@@ -115,7 +115,7 @@ def test_an_iterator_yields_what_came_before_an_error() -> None:
     assert asyncio.run(use()) == (list(range(30)), "a damaged row")
 
 
-def test_posts_from_an_iterable_that_raises_are_stored_up_to_there() -> None:
+def test_posts_before_an_error_of_an_iterable_are_stored() -> None:
     def some() -> Iterator[bytes]:
         yield from raws(*(ANN.text("c", str(number)) for number in range(5)))
         raise ValueError("no more")

@@ -27,12 +27,12 @@ CONTENT_IDS = st.builds(Cid, st.just(CODEC_MANIFEST), st.binary(min_size=32, max
 
 
 @given(st.integers(0, 2**64 - 1), MAGNETS | CONTENT_IDS)
-def test_an_announcement_is_read_back(clock: int, link: Magnet | Cid) -> None:
+def test_an_announcement_decodes_to_the_same_value(clock: int, link: Magnet | Cid) -> None:
     announcement = Announcement(clock, link)
     assert parse_announcement(announcement.text()) == announcement
 
 
-def test_announcements_by_example() -> None:
+def test_announcements_have_the_documented_text() -> None:
     magnet = Magnet("ab" * 20, "0x12", ("udp://t.example:1/announce",))
     link = f"magnet:?xt=urn:btih:{'ab' * 20}&dn=0x12&tr=udp%3A%2F%2Ft.example%3A1%2Fannounce"
     assert Announcement(7, magnet).text() == f"archives 7 {link}"
@@ -69,7 +69,7 @@ MAGNET = f"magnet:?xt=urn:btih:{'ab' * 20}&dn=12"
         f"archives 1 {MAGNET}{'&tr=udp%3A%2F%2Ft.example%3A1' * 200}",
     ],
 )
-def test_any_other_text_is_not_an_announcement(text: str) -> None:
+def test_an_invalid_announcement_is_rejected(text: str) -> None:
     assert parse_announcement(f"archives 1 {MAGNET}").clock == 1
     with pytest.raises(ArchiveError):
         parse_announcement(text)

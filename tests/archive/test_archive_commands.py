@@ -97,7 +97,7 @@ def content(folder: Path, *arguments: object, end: int = signal.SIGTERM, status:
 
 @pytest.mark.thorough
 def test_archives_are_published_announced_and_fetched_by_content_id(made: Made, tmp_path: Path) -> None:
-    """The announcement is a few seconds too recent for members; they wait and then act on it."""
+    """The announcement is a few seconds too recent for members. They wait before they use it."""
     got = tmp_path / "got"
     with (
         content(tmp_path / "node", end=signal.SIGINT, status=130) as url,
@@ -144,7 +144,7 @@ def test_archives_are_published_announced_and_fetched_by_content_id(made: Made, 
 
 
 @pytest.mark.thorough
-def test_both_kinds_of_link_name_the_same_archives(made: Made, tmp_path: Path) -> None:
+def test_both_kinds_of_link_lead_to_the_same_archives(made: Made, tmp_path: Path) -> None:
     """Archives imported from one link are not fetched again from the other. The newer index is shown."""
     got = tmp_path / "got"
     [published] = run_json(
@@ -199,7 +199,7 @@ def test_status_reports_present_and_missing_archives(made: Made, tmp_path: Path)
 
 
 @pytest.mark.thorough
-def test_a_store_that_is_served_is_archived_and_imported_into_as_any_other(
+def test_archive_commands_work_on_a_store_that_serve_has_open(
     made: Made, tmp_path: Path, serving: Callable[..., Served]
 ) -> None:
     """The process with the open store imports. Paths of folders and key files are relative to the command."""
@@ -225,7 +225,7 @@ def test_a_store_that_is_served_is_archived_and_imported_into_as_any_other(
 
 
 @pytest.mark.thorough
-def test_an_import_beside_serve_is_the_same_as_alone(
+def test_an_import_beside_serve_has_the_same_result_as_without_it(
     made: Made, tmp_path: Path, serving: Callable[..., Served]
 ) -> None:
     """A week in two archives, posts missing from them, a deletion of an earlier week, and a damaged archive."""
@@ -267,7 +267,9 @@ def announcements(path: Path) -> set[bytes]:
 
 
 @pytest.mark.thorough
-def test_announcements_come_with_a_sync_and_are_not_listed(made: Made, serving: Callable[..., Served]) -> None:
+def test_a_sync_fetches_announcements_and_their_channel_is_not_listed(
+    made: Made, serving: Callable[..., Served]
+) -> None:
     run_json("announce", f"codex:{CID}", store=made.store)
     served = serving(made.store, "--listen", ANY_PORT, "--no-follow")
     assert cablestore("sync", served.address, store=made.member).returncode == 0
@@ -321,12 +323,11 @@ def test_ctrl_c_ends_a_fetch_cleanly_and_the_same_command_continues(
 
 
 @pytest.mark.thorough
-def test_killed_while_archives_are_fetched_by_content_id(made: Made, tmp_path: Path) -> None:
+def test_a_fetch_by_content_id_continues_after_kills(made: Made, tmp_path: Path) -> None:
     """A member that is killed with SIGKILL at any time fetches all data.
 
-    Only data in transit or not yet written to its file is fetched twice. Data in transit is not counted, as the
-    system's
-    buffers between the wire and the member hold any part of it.
+    Only data in transit or not yet written to its file is fetched twice. Data in transit is not counted, because
+    buffers of the system between the wire and the member may hold any part of it.
     """
     got = tmp_path / "got"
 
@@ -387,7 +388,7 @@ def test_the_last_line_of_progress_counts_imports_after_the_last_byte(capsys: py
 
 
 @pytest.mark.thorough
-def test_what_is_here_can_be_used_whatever_becomes_of_a_fetch(made: Made, tmp_path: Path) -> None:
+def test_earlier_archives_remain_usable_if_a_fetch_fails(made: Made, tmp_path: Path) -> None:
     """A newer index without its archives, an index of another control node, and a link without a seed."""
     got = shutil.copytree(made.folder, tmp_path / "got")
     with CableStore.open(made.store) as store:
@@ -440,7 +441,7 @@ def test_a_damaged_archive_is_reported_and_older_weeks_are_imported(made: Made) 
         peer = ("--peer", f"{HERE}:{seed.port}")
         done = archive("fetch", seed.magnet, made.folder.with_name("got"), *made.of_member, *peer, store=made.member)
         assert done.returncode == 1
-        assert "1 damaged archive not imported" in " ".join(done.stderr.split())
+        assert "left out 1 damaged archive" in " ".join(done.stderr.split())
         assert "Traceback" not in done.stderr
     data.write_bytes(right)
     assert len(run_json("import", made.folder, *made.of_member, store=made.member)) == 1
@@ -476,7 +477,7 @@ def test_a_fetch_reports_the_posts_that_a_deletion_removed(made: Made, tmp_path:
 # --- invalid input ---------------------------------------------------------------------------------------
 
 
-def test_bad_input_is_reported_in_words(made: Made, tmp_path: Path, run: Run) -> None:
+def test_bad_input_is_reported_with_a_suggestion(made: Made, tmp_path: Path, run: Run) -> None:
     """Exit status 2, the error, and a suggestion. The store does not change."""
     file, got = tmp_path / "file", tmp_path / "got"
     file.write_text("x")
@@ -510,7 +511,7 @@ def test_bad_input_is_reported_in_words(made: Made, tmp_path: Path, run: Run) ->
         (("list", made.folder, *control), "Pass the cabal key"),
         (("list", made.folder, *control, "--cabal-key", "ab" * 32), "another cabal key"),
         (("list", made.folder, *control, "--cabal-key", "12"), "64 hex digits"),
-        (("list", made.folder, *control, "--cabal-key", f"@{tmp_path / 'none'}"), "cannot be read"),
+        (("list", made.folder, *control, "--cabal-key", f"@{tmp_path / 'none'}"), "cannot read the cabal key from"),
         (("verify", made.folder, "--control", STRANGER, "--cabal-key", CABAL_KEY), "no archives of"),
         (("import", file, *control, *member), "is a file"),
         (("import", tmp_path / "nowhere", *control, *member), "Create or fetch them"),
@@ -553,7 +554,7 @@ def test_an_invalid_community_is_rejected_in_one_line(made: Made, run: Run, name
 
 
 @pytest.mark.thorough
-def test_what_another_process_uses_is_said_to_be_in_use(made: Made, tmp_path: Path, run: Run) -> None:
+def test_a_folder_or_port_in_use_is_reported(made: Made, tmp_path: Path, run: Run) -> None:
     with content(tmp_path / "node") as url:
         port = url.rpartition(":")[2]
         status, _, errors = run("archive", "content", tmp_path / "node", "--listen", f"{HERE}:0")
@@ -570,7 +571,7 @@ def test_what_another_process_uses_is_said_to_be_in_use(made: Made, tmp_path: Pa
 
 
 @pytest.mark.thorough
-def test_a_seed_ends_cleanly(made: Made) -> None:
+def test_a_seed_exits_cleanly_on_a_signal(made: Made) -> None:
     for number, status in ((signal.SIGTERM, 0), (signal.SIGINT, 130)):
         process = started("seed", made.folder, "--community", made.community, "--listen", f"{HERE}:0")
         assert process.stdout is not None
@@ -580,14 +581,14 @@ def test_a_seed_ends_cleanly(made: Made) -> None:
         assert process.returncode == status
 
 
-def test_without_the_extra_it_is_said_how_to_get_it(made: Made) -> None:
+def test_a_missing_extra_is_reported_with_its_install_command(made: Made) -> None:
     """Every command that requires a library names it if it is not installed."""
     hide = "import sys; sys.modules['Crypto'] = None; sys.modules['libtorrent'] = None; from cablestore.cli import main; main(sys.argv[1:])"
     for words in (["list", str(made.folder), "--control", made.community], ["--help"], []):
         command = [sys.executable, "-c", hide, "archive", *words]
         found = subprocess.run(command, capture_output=True, text=True, check=False)
-        told = f"cablestore: archives need pycryptodome: {install_command('archive')}\n"
-        assert (found.returncode, found.stderr) == (2, told)
+        expected_error = f"cablestore: archives need pycryptodome: {install_command('archive')}\n"
+        assert (found.returncode, found.stderr) == (2, expected_error)
 
 
 @pytest.mark.thorough
@@ -602,7 +603,7 @@ def test_archives_are_created_beside_a_process_without_the_extra(made: Made) -> 
         assert holder.communicate(timeout=LIMIT_S) == (b"", b"")
 
 
-def test_the_command_line_loads_archives_when_their_group_is_used() -> None:
+def test_the_archive_package_is_imported_only_for_its_commands() -> None:
     hide = (
         "import sys; sys.modules['aiohttp'] = None; sys.modules['libtorrent'] = None; from cablestore.cli import main; "
     )

@@ -42,7 +42,7 @@ def forged(made: Community, statement: Statement, identity: Identity = CONTROL) 
 
 
 @every_form
-def test_only_the_control_node_makes_an_index(profile: Profile, cids: tuple[str, ...]) -> None:
+def test_an_index_that_the_control_node_did_not_sign_is_rejected(profile: Profile, cids: tuple[str, ...]) -> None:
     made = community(profile, cids=cids)
     with pytest.raises(ArchiveError, match="not signed by the control node"):
         verified(encode_index(signed(made, identity=STRANGER)), made)
@@ -65,7 +65,7 @@ def test_only_the_control_node_makes_an_index(profile: Profile, cids: tuple[str,
 
 
 @both
-def test_a_statement_is_for_one_profile_dialect_and_seal(profile: Profile) -> None:
+def test_a_statement_is_valid_for_one_profile_dialect_and_key_only(profile: Profile) -> None:
     made = community(profile)
     for change in ({"dialect": "draft8"}, {"profile": "other"}, {"is_sealed": True}):
         with pytest.raises(ArchiveError, match="Check the configuration"):
@@ -81,7 +81,7 @@ def test_a_statement_is_for_one_profile_dialect_and_seal(profile: Profile) -> No
 
 
 @every_form
-def test_a_statement_is_of_the_archives_of_its_index(profile: Profile, cids: tuple[str, ...]) -> None:
+def test_a_statement_must_name_the_archives_of_its_index(profile: Profile, cids: tuple[str, ...]) -> None:
     made = community(profile, cids=cids)
     first, second, third = made.commitments
     for commitments in ((), (first, second), (first, second, third, third), (first, second, second)):
@@ -101,7 +101,7 @@ def test_a_statement_is_of_the_archives_of_its_index(profile: Profile, cids: tup
 
 
 @pytest.mark.parametrize("change", [{"sha256": b""}, {"merkle_root": bytes(31)}, {"num_posts": 0}], ids=str)
-def test_a_commitment_to_nothing_is_rejected(change: dict[str, Any]) -> None:
+def test_an_empty_commitment_is_rejected(change: dict[str, Any]) -> None:
     made = community(RFC61)
     wrong = (replace(made.commitments[0], **change), *made.commitments[1:])
     with pytest.raises(ArchiveError, match="expected at least 1 post and 32 bytes"):
@@ -120,7 +120,7 @@ def test_a_newer_statement_is_rejected() -> None:
     assert open_statement(sign(statement_of(made), CONTROL), CONTROL.public_key).control_key == CONTROL.public_key
 
 
-def test_the_signature_of_a_statement_is_none_of_a_post() -> None:
+def test_the_signature_of_a_statement_is_not_valid_for_a_post() -> None:
     """Posts and statements are signed with the same key. A signature of one must never be valid for the other."""
     statement = sign(statement_of(community(RFC61)), CONTROL)
     context = b"\xff" * 10 + b"cablestore archive index"
@@ -139,7 +139,7 @@ def test_the_signature_of_a_statement_is_none_of_a_post() -> None:
     ],
     ids=["text", "unsigned", "cut", "empty"],
 )
-def test_deletions_are_signed_post_deletes(raw: bytes, reason: str) -> None:
+def test_deletions_other_than_signed_post_deletes_are_rejected(raw: bytes, reason: str) -> None:
     made = community(RFC61)
     with pytest.raises(ArchiveError, match=reason):
         verified(encode_index(signed(made, deletions=[DELETION.raw, raw])), made)
@@ -147,7 +147,7 @@ def test_deletions_are_signed_post_deletes(raw: bytes, reason: str) -> None:
 
 @both
 @sealed_or_not
-def test_swapped_archives_are_found(profile: Profile, key: bytes | None) -> None:
+def test_swapped_archives_are_detected(profile: Profile, key: bytes | None) -> None:
     made = community(profile, key=key)
     found = verified(encode_index(signed(made, sealed=key is not None), key), made, key=key)
     first, second = found.index.entries[:2]

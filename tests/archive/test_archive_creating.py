@@ -42,7 +42,7 @@ def index_of(plan: ArchivePlan, folder: ArchiveFolder) -> VerifiedIndex:
 @PROFILES
 @WAYS
 @pytest.mark.parametrize("dialect", [LEGACY, DRAFT8], ids=lambda dialect: dialect.name)
-def test_the_same_history_gives_the_same_bytes(
+def test_the_same_history_results_in_the_same_bytes(
     tmp_path: Path, profile: str, key: bytes | None, dialect: Dialect
 ) -> None:
     """The order in which posts arrived does not matter; stores on disk and in memory are equal."""
@@ -64,7 +64,7 @@ def test_the_same_history_gives_the_same_bytes(
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("dialect", [LEGACY, DRAFT8], ids=lambda dialect: dialect.name)
-def test_processes_make_the_same_bytes(tmp_path: Path, dialect: Dialect) -> None:
+def test_several_processes_create_the_same_bytes_as_one(tmp_path: Path, dialect: Dialect) -> None:
     """The history includes late posts and deletions."""
     plan = plan_of(key=KEY, dialect=dialect)
     posts = list(some_weeks(dialect))
@@ -83,8 +83,8 @@ def test_processes_make_the_same_bytes(tmp_path: Path, dialect: Dialect) -> None
 
 @settings(max_examples=25)
 @given(st.lists(st.integers(0, WEEKS * WEEK_MS + 1), max_size=6), st.sampled_from([None, KEY]))
-def test_archives_are_the_same_however_often_they_are_made(offsets_ms: list[int], key: bytes | None) -> None:
-    """Archives may be created each week or for all missed weeks at once. Existing bytes stay the start of the file."""
+def test_archives_do_not_depend_on_how_often_they_are_created(offsets_ms: list[int], key: bytes | None) -> None:
+    """Archives may be created each week, or all missed weeks together. Existing bytes stay the start of the file."""
     plan = plan_of(key=key)
     store = store_of(some_weeks())
     with TemporaryDirectory() as scratch:
@@ -100,7 +100,7 @@ def test_archives_are_the_same_however_often_they_are_made(offsets_ms: list[int]
         assert create_archives(store, at_once, plan, LATE_MS).archives == 0
 
 
-def test_the_present_week_is_not_archived(tmp_path: Path) -> None:
+def test_the_current_week_is_not_archived(tmp_path: Path) -> None:
     plan = plan_of()
     folder = archived(store_of(some_weeks()), tmp_path, plan, FIRST_MS + 2 * WEEK_MS + 1)
     assert len(index_of(plan, folder).index.entries) == 2
@@ -110,7 +110,7 @@ def test_the_present_week_is_not_archived(tmp_path: Path) -> None:
 
 @PROFILES
 @WAYS
-def test_posts_that_come_late_get_an_archive_of_their_own(tmp_path: Path, profile: str, key: bytes | None) -> None:
+def test_late_posts_are_written_to_a_separate_archive(tmp_path: Path, profile: str, key: bytes | None) -> None:
     late = [CYD.text("default", f"late {n}", at=FIRST_MS + WEEK_MS + n) for n in range(3)]
     plan = plan_of(profile, key)
     store = store_of(some_weeks())
@@ -139,7 +139,7 @@ def test_deletions_of_earlier_weeks_are_in_the_index(tmp_path: Path) -> None:
 
 
 @WAYS
-def test_the_largest_deletions_are_left_out_of_an_index_that_they_do_not_fit_in(
+def test_the_largest_deletions_are_omitted_if_the_index_would_be_too_large(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: bytes | None
 ) -> None:
     """MAX_INDEX_SIZE_BYTES. Deletions of one member do not prevent archives; deletions of others stay in the index."""
@@ -169,7 +169,7 @@ def test_the_largest_deletions_are_left_out_of_an_index_that_they_do_not_fit_in(
 
 @PROFILES
 @WAYS
-def test_the_largest_tombstones_are_left_out_of_an_archive_that_they_do_not_fit_in(
+def test_the_largest_tombstones_are_omitted_if_the_archive_would_be_too_large(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, profile: str, key: bytes | None
 ) -> None:
     """MAX_STORED_ARCHIVE_SIZE_BYTES: tombstones may be much larger than the post that deletes their targets."""
@@ -189,8 +189,8 @@ def test_the_largest_tombstones_are_left_out_of_an_archive_that_they_do_not_fit_
         assert report.tombstones_left_out == [post.hash for post in texts[9 - left_out :]]
         entry = index_of(plan, folder).index.entries[-1]
         assert entry.size_bytes <= room_bytes
-        told = decode_archive(plan.profile, folder.stored(entry), entry, key)
-        assert [each.target for each in told if isinstance(each, Tombstone)] == [
+        items = decode_archive(plan.profile, folder.stored(entry), entry, key)
+        assert [each.target for each in items if isinstance(each, Tombstone)] == [
             post.hash for post in texts[: 9 - left_out]
         ]
         assert (files(folder) == whole) == (left_out == 0)
@@ -207,35 +207,44 @@ def test_the_command_reports_omitted_posts(
         store.ingest([post.raw for post in (*some_weeks(), *texts, deletion)])
     monkeypatch.setattr(archive, "MAX_STORED_ARCHIVE_SIZE_BYTES", 300_000)
     monkeypatch.setattr(index, "MAX_INDEX_SIZE_BYTES", 2_500)
-    told: list[Any] = []
+    outputs: list[Any] = []
     for options in ((), ("--json",)):
         with pytest.raises(SystemExit) as exit_:
-            main(["archive", "create", str(tmp_path / f"archives{len(told)}"), "-s", str(tmp_path / "store"), *options])
+            main(
+                [
+                    "archive",
+                    "create",
+                    str(tmp_path / f"archives{len(outputs)}"),
+                    "-s",
+                    str(tmp_path / "store"),
+                    *options,
+                ]
+            )
         assert exit_.value.code == 0
-        told.append(capsys.readouterr())
-    report = json.loads(told[1].out)
+        outputs.append(capsys.readouterr())
+    report = json.loads(outputs[1].out)
     assert sorted(report["tombstones_left_out"]) == sorted(post.hash.hex() for post in texts)
     assert len(report["deletions_left_out"]) > 1
-    said = " ".join(told[0].err.split())
+    errors = " ".join(outputs[0].err.split())
     for line in (
         "time and links of 2 deleted posts",
-        f"{len(report['deletions_left_out'])} post/deletes for posts of earlier weeks left out",
+        f"left out the largest {len(report['deletions_left_out'])} post/deletes for posts of earlier weeks",
     ):
-        assert said.count(line) == 1
+        assert errors.count(line) == 1
 
 
-def test_what_must_not_leave_a_store_is_in_no_archive(tmp_path: Path) -> None:
+def test_local_only_posts_and_announcements_are_not_archived(tmp_path: Path) -> None:
     """Announcements are also excluded, as they are not part of a history."""
-    told = ANN.text(ARCHIVES_CHANNEL, "archives 1 magnet:?", at=FIRST_MS)
-    said = ANN.text("default", "hello", at=FIRST_MS)
+    announcement = ANN.text(ARCHIVES_CHANNEL, "archives 1 magnet:?", at=FIRST_MS)
+    message = ANN.text("default", "hello", at=FIRST_MS)
     plan = plan_of("status-go")
-    folder = archived(store_of([told, said]), tmp_path, plan)
-    assert said.raw in files(folder)[0]
-    assert told.raw not in files(folder)[0]
+    folder = archived(store_of([announcement, message]), tmp_path, plan)
+    assert message.raw in files(folder)[0]
+    assert announcement.raw not in files(folder)[0]
 
 
 @WAYS
-def test_a_folder_that_was_made_otherwise_is_left_alone(tmp_path: Path, key: bytes | None) -> None:
+def test_a_folder_of_archives_with_other_settings_is_not_changed(tmp_path: Path, key: bytes | None) -> None:
     store = store_of(some_weeks())
     folder = archived(store, tmp_path, plan_of(key=key))
     before = files(folder)
@@ -258,7 +267,7 @@ def test_a_folder_that_was_made_otherwise_is_left_alone(tmp_path: Path, key: byt
 
 @pytest.mark.parametrize("name", ["append", "write_index"])
 @pytest.mark.parametrize("fails_at", range(WEEKS))
-def test_a_disk_that_fails_at_any_step_leaves_the_published_archives(tmp_path: Path, name: str, fails_at: int) -> None:
+def test_published_archives_survive_a_disk_error_at_any_step(tmp_path: Path, name: str, fails_at: int) -> None:
     """The next call continues and truncates an unfinished archive."""
     plan = plan_of(key=KEY)
     store = store_of(some_weeks())
@@ -267,17 +276,17 @@ def test_a_disk_that_fails_at_any_step_leaves_the_published_archives(tmp_path: P
     steps = iter(range(100))
     method = getattr(ArchiveFolder, name)
 
-    def refusing(folder: ArchiveFolder, content: Any, *place: int) -> None:
+    def failing(folder: ArchiveFolder, content: Any, *place: int) -> None:
         if next(steps) < fails_at:
             method(folder, content, *place)
             return
         if name == "append":
             method(folder, [stored[: len(stored) // 2] for stored in content], *place)
-        raise StorageError("the disk refused")
+        raise StorageError("the disk failed")
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(writer, "_WRITE_SIZE_BYTES", 1)
-        patch.setattr(ArchiveFolder, name, refusing)
+        patch.setattr(ArchiveFolder, name, failing)
         with pytest.raises(StorageError):
             create_archives(store, folder, plan, LATE_MS)
     verified = plan.verified(folder)

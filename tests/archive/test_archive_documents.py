@@ -83,7 +83,9 @@ def member(tmp_path: Path, control: Person) -> Person:
 
 
 @pytest.mark.thorough
-def test_a_control_node_and_a_member(control: Person, member: Person, serving: Callable[..., Served]) -> None:
+def test_a_control_node_and_a_member_run_the_documented_commands(
+    control: Person, member: Person, serving: Callable[..., Served]
+) -> None:
     served = serving(
         control.folder / "store", "--listen", ANY_PORT, "--no-follow", CABLESTORE_SERVE_CABAL_KEY=CABAL_KEY
     )
@@ -103,7 +105,7 @@ def test_a_control_node_and_a_member(control: Person, member: Person, serving: C
 
 
 @pytest.mark.thorough
-def test_step_by_step_and_by_content_id(control: Person, member: Person) -> None:
+def test_the_documented_single_steps_and_content_ids_work(control: Person, member: Person) -> None:
     assert control.types("archive create").startswith("created 2 archives")
     with control.leaves_running("archive seed") as seed:
         control.instead["magnet:?xt=urn:btih:..."] = line_of(seed, "magnet:")

@@ -56,7 +56,7 @@ def test_an_archive_decodes_to_its_posts(profile: Profile, posts: list[Post], ke
 
 
 @given(PROFILE, HISTORIES, KEYS, st.randoms())
-def test_the_same_history_is_the_same_bytes(
+def test_an_archive_does_not_depend_on_the_order_of_its_posts(
     profile: Profile, posts: list[Post], key: bytes | None, shuffled: random.Random
 ) -> None:
     archive = archive_of(profile, posts, key)
@@ -74,12 +74,12 @@ def test_the_same_history_is_the_same_bytes(
     ],
     ids=["rfc61", "rfc61-sealed", "status-go", "status-go-sealed"],
 )
-def test_archives_stay_what_they_are(profile: Profile, key: bytes | None, sha256: str) -> None:
-    """Known answers of this code. Other bytes are another torrent; all members would fetch the whole history again."""
+def test_archives_have_the_same_bytes_as_in_earlier_versions(profile: Profile, key: bytes | None, sha256: str) -> None:
+    """Known answers of this code. Other bytes are another torrent: all members would fetch the whole history again."""
     assert archive_of(profile, three_posts(), key).sha256.hex() == sha256
 
 
-def test_rfc61_is_read_by_any_protobuf() -> None:
+def test_a_protobuf_library_reads_rfc61_archives() -> None:
     archive = archive_of(RFC61, three_posts())
     found = rfc61.WakuMessageArchive.FromString(archive.stored)
     assert (getattr(found.metadata, "from"), found.metadata.to) == (WEEK.from_ms * 10**6, WEEK.to_ms * 10**6)
@@ -91,7 +91,7 @@ def test_rfc61_is_read_by_any_protobuf() -> None:
     assert found.SerializeToString() == archive.stored
 
 
-def test_status_go_is_read_by_any_protobuf() -> None:
+def test_a_protobuf_library_reads_status_go_archives() -> None:
     archive = archive_of(STATUS_GO, three_posts())
     found = status_go.WakuMessageArchive.FromString(content_of(archive))
     assert found.SerializeToString() == content_of(archive)
@@ -107,7 +107,7 @@ def test_status_go_is_read_by_any_protobuf() -> None:
 
 
 @sealed_or_not
-def test_rfc61_fills_pieces_at_every_gap(key: bytes | None) -> None:
+def test_rfc61_padding_fills_a_gap_of_any_size(key: bytes | None) -> None:
     """PIECE_SIZE_BYTES. A field has 3 to 129 bytes, 131 to 16386, and so on.
 
     Gaps of 1, 2, 130 and 16387 bytes require another piece.
@@ -129,7 +129,7 @@ def test_rfc61_fills_pieces_at_every_gap(key: bytes | None) -> None:
 
 
 @given(st.integers(0, 5 * PIECE_SIZE_BYTES))
-def test_rfc61_padding_always_comes_to_whole_pieces(size_bytes: int) -> None:
+def test_rfc61_padding_always_results_in_whole_pieces(size_bytes: int) -> None:
     padding = RFC61.inner_padding(size_bytes)
     assert (size_bytes + len(padding)) % PIECE_SIZE_BYTES == 0
     assert len(padding) <= PIECE_SIZE_BYTES + 16_387
@@ -149,7 +149,9 @@ def test_rfc61_padding_always_comes_to_whole_pieces(size_bytes: int) -> None:
         (307_200, 409_600),
     ],
 )
-def test_status_go_gives_a_piece_more_to_whole_pieces(key: bytes | None, raw_size: int, stored_size: int) -> None:
+def test_status_go_appends_a_piece_to_two_or_more_whole_pieces(
+    key: bytes | None, raw_size: int, stored_size: int
+) -> None:
     """status-go does not pad one whole piece, but appends a piece of zeros to two or more."""
     archive = archive_with_document_of(STATUS_GO, raw_size - (SEAL_OVERHEAD_BYTES if key else 0), key)
     assert (len(content_of(archive)), len(archive.stored)) == (raw_size, stored_size)
@@ -167,21 +169,21 @@ def flips(data: bytes, step: int = 1) -> Iterator[bytes]:
             yield data[:at] + bytes([data[at] ^ change]) + data[at + 1 :]
 
 
-def test_every_flip_and_cut_of_a_sealed_archive_is_rejected() -> None:
+def test_an_encrypted_archive_with_any_changed_or_missing_byte_is_rejected() -> None:
     archive = archive_of(STATUS_GO, three_posts(), KEY)
     entry = by_cid(STATUS_GO, archive)
     assert len(posts_in(STATUS_GO, content_of(archive), entry, KEY)) == 3
-    refused = 0
+    rejected = 0
     for wrong in (*flips(content_of(archive)), *(content_of(archive)[:end] for end in range(len(content_of(archive))))):
         with pytest.raises(ArchiveError):
             decode_archive(STATUS_GO, wrong, entry, KEY)
-        refused += 1
-    assert refused == 4 * len(content_of(archive))
+        rejected += 1
+    assert rejected == 4 * len(content_of(archive))
 
 
 @both
 @sealed_or_not
-def test_a_flip_or_cut_of_a_whole_archive_is_rejected(profile: Profile, key: bytes | None) -> None:
+def test_a_changed_or_truncated_archive_with_padding_is_rejected(profile: Profile, key: bytes | None) -> None:
     """The padding is included: every 1,009th byte of a piece."""
     archive = archive_of(profile, three_posts(), key)
     entry = archive.entry(profile, 0)
@@ -191,7 +193,7 @@ def test_a_flip_or_cut_of_a_whole_archive_is_rejected(profile: Profile, key: byt
 
 
 @both
-def test_a_flip_of_a_public_archive_is_found_without_its_commitment(profile: Profile) -> None:
+def test_a_changed_byte_of_a_public_archive_is_detected_without_its_commitment(profile: Profile) -> None:
     """The form is invalid, the message does not match its post, or the post's signature is invalid."""
     archive = archive_of(profile, three_posts())
     entry = by_cid(profile, archive)
@@ -199,21 +201,21 @@ def test_a_flip_of_a_public_archive_is_found_without_its_commitment(profile: Pro
         content_of(archive) if profile is STATUS_GO else profile.document(WEEK, archive.topics, ordered(three_posts()))
     )
     assert len(posts_in(profile, content, entry)) == 3
-    refused = forged = 0
+    rejected = forged = 0
     for wrong in flips(content):
         try:
             posts = posts_in(profile, wrong, entry)
         except ArchiveError:
-            refused += 1
+            rejected += 1
             continue
         forged += 1
         assert not all(is_signed(post.raw) for post in posts)
-    assert refused > 100
-    assert refused + forged == 3 * len(content)
+    assert rejected > 100
+    assert rejected + forged == 3 * len(content)
 
 
 @both
-def test_a_cut_of_a_public_archive_loses_posts_or_is_rejected(profile: Profile) -> None:
+def test_a_truncated_public_archive_lacks_posts_or_is_rejected(profile: Profile) -> None:
     """A document that is cut between two messages is valid. Only the commitment shows that a message is missing."""
     archive = archive_of(profile, three_posts())
     content = profile.document(WEEK, archive.topics, ordered(three_posts()))
@@ -229,7 +231,7 @@ def test_a_cut_of_a_public_archive_loses_posts_or_is_rejected(profile: Profile) 
 
 @settings(max_examples=500)
 @given(PROFILE, st.binary(max_size=300))
-def test_any_bytes_give_messages_or_an_archive_error(profile: Profile, data: bytes) -> None:
+def test_random_bytes_decode_to_messages_or_raise_an_archive_error(profile: Profile, data: bytes) -> None:
     archive = archive_of(profile, three_posts())
     entry = by_cid(profile, archive)
     for wrong in (data, profile.document(WEEK, archive.topics, []) + data):

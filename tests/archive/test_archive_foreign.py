@@ -53,7 +53,7 @@ def status_of(run: Run, member: Path) -> Any:
     return json.loads(out)["link"]
 
 
-def test_only_the_control_nodes_announcements_count(made: Made, member: Path, run: Run) -> None:
+def test_only_announcements_of_the_control_node_are_used(made: Made, member: Path, run: Run) -> None:
     """A stranger's announcement is newer, has a greater clock and leads to valid archives."""
     got = member.with_name("got")
     with engine(made.folder.path.parent) as seed:
@@ -90,13 +90,13 @@ def test_only_the_control_nodes_announcements_count(made: Made, member: Path, ru
         "archives 9 codex:nothing",
     ],
 )
-def test_other_texts_than_announcements_are_skipped(member: Path, run: Run, text: str) -> None:
+def test_invalid_announcements_are_skipped(member: Path, run: Run, text: str) -> None:
     announced(member, CONTROL, f"archives 3 {link_to(COMMUNITY)}", START_MS)
     announced(member, CONTROL, text, START_MS + 1)
     assert status_of(run, member) == link_to(COMMUNITY)
 
 
-def test_another_communitys_torrent_is_rejected(made: Made, member: Path, run: Run, tmp_path: Path) -> None:
+def test_a_torrent_of_another_community_is_rejected(made: Made, member: Path, run: Run, tmp_path: Path) -> None:
     """The torrent is rejected by its link, and under the control node's name by its index, which has another author."""
     plan = plan_of()
     others = store_of(history("other"))
@@ -118,7 +118,7 @@ def test_another_communitys_torrent_is_rejected(made: Made, member: Path, run: R
     assert "not signed by the control node" in reason
 
 
-def test_archives_under_another_cabal_key_are_rejected(member: Path, run: Run, tmp_path: Path) -> None:
+def test_archives_with_another_cabal_key_are_rejected(member: Path, run: Run, tmp_path: Path) -> None:
     folder = archived(store_of(history()), tmp_path / "sealed" / COMMUNITY, plan_of(key=KEY))
     public = archived(store_of(history()), tmp_path / "public" / COMMUNITY, plan_of())
     made = Made(folder, (), ())
@@ -160,7 +160,9 @@ def tricks(outside: Path) -> dict[str, dict[bytes, Any]]:
 
 
 @pytest.mark.parametrize("trick", tricks(Path("/x")))
-def test_a_torrent_whose_files_lie_elsewhere_is_rejected(member: Path, run: Run, tmp_path: Path, trick: str) -> None:
+def test_a_torrent_with_files_outside_its_folder_is_rejected(
+    member: Path, run: Run, tmp_path: Path, trick: str
+) -> None:
     """The torrent is rejected before any file is created."""
     outside = tmp_path / "outside"
     torrent = tricks(outside)[trick]
@@ -175,7 +177,7 @@ def test_a_torrent_whose_files_lie_elsewhere_is_rejected(member: Path, run: Run,
 
 
 @pytest.mark.parametrize("name", ["..", "../made", "/etc", "a/b", "", "\u202ea"])
-def test_a_community_that_is_a_path_is_rejected(made: Made, run: Run, name: str) -> None:
+def test_a_path_as_community_id_is_rejected(made: Made, run: Run, name: str) -> None:
     folder = made.folder.path.parent
     status, _, errors = run("archive", "seed", folder, "--community", name, "--listen", f"{HERE}:0")
     assert status == 2

@@ -167,7 +167,7 @@ def flipped_at(at_bytes: int) -> Callable[[Made], None]:
     ],
     ids=["swapped", "swapped by the control node", "first archive", "its padding", "second archive"],
 )
-def test_an_archive_that_is_not_what_was_signed_is_left_out(
+def test_an_archive_that_differs_from_the_signed_one_is_not_imported(
     made: Made, member: Path, run: Run, damage: Callable[[Made], None], weeks: set[int]
 ) -> None:
     """A torrent created from the damaged data passes libtorrent's check. All other weeks are imported."""
@@ -194,7 +194,7 @@ def day_in(week: int) -> str:
 
 
 @pytest.mark.thorough
-def test_bits_that_are_flipped_on_their_way_are_rejected_by_libtorrent(made: Made, member: Path, run: Run) -> None:
+def test_libtorrent_rejects_bits_that_were_flipped_in_transit(made: Made, member: Path, run: Run) -> None:
     """The torrent is valid; the peer sends wrong pieces."""
     folder = made.folder.path.parent
     with made.folder.data_path.open("rb") as data, made.folder.index_path.open("rb") as index:
@@ -239,7 +239,7 @@ def test_a_false_size_or_offset_is_rejected_before_anything_is_fetched(
     assert nothing_was_fetched(member)
 
 
-def test_data_that_is_cut_is_rejected(made: Made, member: Path, run: Run) -> None:
+def test_truncated_data_are_rejected(made: Made, member: Path, run: Run) -> None:
     made.folder.data_path.write_bytes(made.folder.data_path.read_bytes()[: 3 * PIECE])
     assert "has only" in refused_from_seed(run, member, made)
     assert nothing_was_fetched(member)
@@ -316,7 +316,7 @@ def sized(field: int, size_bytes: int) -> bytes:
     ],
     ids=["an endless entry", "an endless statement", "a nested statement", "empty entries", "fewer"],
 )
-def test_an_index_that_is_a_bomb_is_rejected(made: Made, member: Path, run: Run, index: bytes, reason: str) -> None:
+def test_an_index_bomb_is_rejected(made: Made, member: Path, run: Run, index: bytes, reason: str) -> None:
     """MAX_INDEX_ARCHIVES: archives are counted before any is decoded."""
     made.folder.index_path.write_bytes(index)
     assert reason in refused_from_folder(run, member, made)
@@ -332,7 +332,7 @@ def test_a_huge_index_is_not_read(made: Made, member: Path, run: Run) -> None:
 
 
 @pytest.mark.parametrize("is_signed", [False, True], ids=["not signed", "beside a signed statement"])
-def test_a_strangers_index_takes_no_memory_before_its_signature_is_checked(made: Made, *, is_signed: bool) -> None:
+def test_the_signature_of_an_index_is_checked_before_entries_are_decoded(made: Made, *, is_signed: bool) -> None:
     """An index with the maximum number of topics has six bytes for each; a decoded topic needs a hundred."""
     data = made.folder.index_bytes()
     assert data is not None
@@ -372,7 +372,7 @@ def whole_pieces(profile: Profile, topics: tuple[str | bytes, ...], tail: bytes,
     ],
     ids=["15 million empty messages", "an endless message", "a nested message", "endless padding"],
 )
-def test_an_archive_that_is_a_bomb_is_left_out(
+def test_an_archive_bomb_is_not_imported(
     made: Made, member: Path, run: Run, tail: bytes, pieces: int, reason: str
 ) -> None:
     """The control node itself signed the archive."""
@@ -394,7 +394,7 @@ def put(made: Made, stored: bytes, num_posts: int) -> None:
     made._replace(entries=(entry,), commitments=(commitment,)).sign()
 
 
-def test_an_archive_with_more_posts_than_were_signed_is_left_out(made: Made, member: Path, run: Run) -> None:
+def test_an_archive_with_more_posts_than_signed_is_not_imported(made: Made, member: Path, run: Run) -> None:
     """Posts are counted one by one, not after all are in memory."""
     first = made.commitments[0]
     few = Commitment(first.archive_id, first.sha256, 3, first.merkle_root)

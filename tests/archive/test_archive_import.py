@@ -32,7 +32,9 @@ BOTH = pytest.mark.parametrize("dialect", [LEGACY, DRAFT8], ids=lambda dialect: 
 @BOTH
 @pytest.mark.parametrize("profile", ["rfc61", "status-go"])
 @pytest.mark.parametrize("key", [None, KEY], ids=["public", "sealed"])
-def test_all_archives_give_an_equal_store(tmp_path: Path, dialect: Dialect, profile: str, key: bytes | None) -> None:
+def test_importing_all_archives_results_in_an_equal_store(
+    tmp_path: Path, dialect: Dialect, profile: str, key: bytes | None
+) -> None:
     source, member = store_of(some_weeks(dialect), dialect), store_of((), dialect)
     plan = plan_of(profile, key, dialect)
     folder = archived(source, tmp_path, plan)
@@ -45,7 +47,7 @@ def test_all_archives_give_an_equal_store(tmp_path: Path, dialect: Dialect, prof
     assert member.dump_digest() == source.dump_digest()
 
 
-def test_posts_that_an_archive_lacks_are_removed_and_reported(tmp_path: Path) -> None:
+def test_posts_missing_from_an_archive_are_removed_and_reported(tmp_path: Path) -> None:
     """Only posts of its period and channels are removed."""
     plan = plan_of()
     source = store_of(some_weeks())
@@ -71,7 +73,7 @@ def test_posts_that_an_archive_lacks_are_removed_and_reported(tmp_path: Path) ->
     assert member.get(stays[2].hash) is not None, "a deletion is never undone"
 
 
-def test_claims_of_an_archive_about_deleted_posts_reject_no_post(tmp_path: Path) -> None:
+def test_false_tombstones_in_an_archive_do_not_reject_posts(tmp_path: Path) -> None:
     """An export contains two tombstones with invented skeletons; one names a deletion by another author."""
     alive, gone = (ANN.text("default", text, at=FIRST_MS) for text in ("I live", "gone"))
     not_his, deletion = BOB.delete(alive, at=FIRST_MS + 1), ANN.delete(gone, at=FIRST_MS + 2)
@@ -95,7 +97,7 @@ def test_claims_of_an_archive_about_deleted_posts_reject_no_post(tmp_path: Path)
 
 
 @pytest.mark.parametrize("weeks", range(1, WEEKS + 1))
-def test_an_old_archive_does_not_resurrect_what_was_deleted(tmp_path: Path, weeks: int) -> None:
+def test_an_old_archive_does_not_resurrect_deleted_posts(tmp_path: Path, weeks: int) -> None:
     texts = [ANN.text("default", f"text {week}", at=FIRST_MS + week * WEEK_MS) for week in range(WEEKS)]
     gone = ANN.delete(*texts, at=FIRST_MS + (WEEKS + 3) * WEEK_MS)
     plan = plan_of()
@@ -109,7 +111,7 @@ def test_an_old_archive_does_not_resurrect_what_was_deleted(tmp_path: Path, week
     assert all(member.get(text.hash) is None for text in texts)
 
 
-def test_posts_in_several_archives_of_a_week_count_together(tmp_path: Path) -> None:
+def test_archives_of_the_same_week_are_combined_before_posts_are_removed(tmp_path: Path) -> None:
     """Posts are removed only if all archives of the week were received."""
     plan = plan_of()
     source = store_of(some_weeks())
@@ -146,7 +148,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, bytes | No
 @pytest.mark.thorough
 @settings(max_examples=60)
 @given(st.data())
-def test_a_flipped_bit_anywhere_is_rejected_and_leaves_no_trace(
+def test_an_archive_with_any_flipped_bit_does_not_change_the_store(
     made: dict[tuple[str, bytes | None], tuple[ArchivePlan, ArchiveFolder]], data: st.DataObject
 ) -> None:
     profile, key = data.draw(st.sampled_from(["rfc61", "status-go"])), data.draw(st.sampled_from([None, KEY]))
@@ -165,7 +167,7 @@ def test_a_flipped_bit_anywhere_is_rejected_and_leaves_no_trace(
     assert member.dump_digest() == before
 
 
-def test_archives_that_are_swapped_are_rejected(tmp_path: Path) -> None:
+def test_swapped_archives_are_rejected(tmp_path: Path) -> None:
     plan = plan_of()
     folder = archived(store_of(some_weeks()), tmp_path, plan)
     verified = plan.verified(folder)
@@ -179,7 +181,7 @@ def test_archives_that_are_swapped_are_rejected(tmp_path: Path) -> None:
     assert member.dump_digest() == before
 
 
-def test_replace_is_all_or_nothing() -> None:
+def test_replace_is_atomic() -> None:
     good, forged = ANN.text("default", "good", at=FIRST_MS), bytearray(ANN.text("default", "bad", at=FIRST_MS).raw)
     forged[SIGNED_FROM - 1] ^= 1
     here = BOB.text("default", "here", at=FIRST_MS)
@@ -196,7 +198,7 @@ def test_replace_is_all_or_nothing() -> None:
     ]
 
 
-def test_one_damaged_archive_keeps_no_other_away(tmp_path: Path) -> None:
+def test_a_damaged_archive_does_not_prevent_the_import_of_others(tmp_path: Path) -> None:
     """The archive is reported and not imported, and posts of its week are not removed. All other weeks are imported."""
     plan = plan_of()
     source = store_of(some_weeks())
@@ -209,13 +211,13 @@ def test_one_damaged_archive_keeps_no_other_away(tmp_path: Path) -> None:
     entries = verified.index.entries
     for damaged in [entry for entry in entries if entry.period.holds(late.timestamp_ms)]:
         extra = BOB.text("default", "never archived", at=late.timestamp_ms + 1)
-        member, told = store_of([extra]), []
+        member, notified = store_of([extra]), []
         fetched = [
             (entry, folder.stored(entry)[::-1] if entry is damaged else folder.stored(entry)) for entry in entries
         ]
-        found = import_archives(member, verified, fetched, on_damaged=lambda entry, _: told.append(entry))  # noqa: B023 - called at once
+        found = import_archives(member, verified, fetched, on_damaged=lambda entry, _: notified.append(entry))  # noqa: B023 - called at once
         assert [entry for entry, _ in found] == [entry for entry in entries if entry is not damaged]
-        assert told == [damaged]
+        assert notified == [damaged]
         assert member.get(extra.hash) is not None
         assert (member.get(late.hash) is None) == (damaged is not entries[2])
         whole = import_archives(member, verified, [(entry, folder.stored(entry)) for entry in entries])
@@ -233,13 +235,15 @@ def test_a_forged_post_is_reported_with_its_archive(tmp_path: Path) -> None:
     verified = plan.verified(folder)
     assert verified is not None
     extra = BOB.text("default", "never archived", at=FIRST_MS + WEEK_MS + 6)
-    member, told = store_of([extra]), []
+    member, notified = store_of([extra]), []
     fetched = [(entry, folder.stored(entry)) for entry in reversed(verified.index.entries)]
     found = [
-        *import_archives(member, verified, fetched, on_damaged=lambda entry, error: told.append((entry, str(error))))
+        *import_archives(
+            member, verified, fetched, on_damaged=lambda entry, error: notified.append((entry, str(error)))
+        )
     ]
     assert len(found) == WEEKS - 1
-    [(entry, words)] = told
+    [(entry, words)] = notified
     assert entry.period.from_ms == FIRST_MS + WEEK_MS
     assert "not signed" in words or "signature" in words
     assert member.get(extra.hash) is not None
@@ -265,7 +269,7 @@ def test_deletions_report_removed_posts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_remote", [False, True], ids=["local", "remote"])
-def test_archives_before_a_failing_one_stay_and_are_reported(tmp_path: Path, is_remote: bool) -> None:
+def test_archives_before_a_failed_one_are_kept_and_reported(tmp_path: Path, is_remote: bool) -> None:
     """A damaged archive and a source that fails. A repeated import completes. Local and remote stores are equal."""
     plan, source = plan_of(), store_of(some_weeks())
     folder = archived(source, tmp_path, plan)
@@ -295,7 +299,7 @@ def test_archives_before_a_failing_one_stay_and_are_reported(tmp_path: Path, is_
             assert served.dump_digest() == source.dump_digest()
 
 
-def test_an_import_that_is_closed_has_written_what_it_reported(tmp_path: Path) -> None:
+def test_a_closed_import_has_stored_the_archives_that_it_reported(tmp_path: Path) -> None:
     plan = plan_of()
     folder = archived(store_of(some_weeks()), tmp_path, plan)
     verified = plan.verified(folder)

@@ -74,7 +74,7 @@ def test_an_index_decodes_to_its_archives(profile: Profile, cids: tuple[str, ...
 
 
 @every_form
-def test_an_index_is_an_index_to_others(profile: Profile, cids: tuple[str, ...]) -> None:
+def test_a_protobuf_library_reads_an_index(profile: Profile, cids: tuple[str, ...]) -> None:
     """The plain protobuf class reads the archives and ignores the commitment."""
     made = community(profile, cids=cids)
     document = CLASSES[profile.name, bool(cids)]
@@ -111,7 +111,9 @@ def test_a_plain_index_in_any_order_is_read(profile: Profile) -> None:
 
 
 @given(st.sampled_from(FORMS), st.randoms())
-def test_the_same_archives_are_the_same_index(form: tuple[Profile, tuple[str, ...]], shuffled: random.Random) -> None:
+def test_the_same_archives_result_in_the_same_index(
+    form: tuple[Profile, tuple[str, ...]], shuffled: random.Random
+) -> None:
     profile, cids = form
     made = community(profile, cids=cids)
     deletions = [DELETION.raw, BOB.delete(DELETION, at=1).raw, DELETION.raw]
@@ -123,7 +125,7 @@ def test_the_same_archives_are_the_same_index(form: tuple[Profile, tuple[str, ..
     assert verified(data, made).deletions == tuple(sorted(set(deletions), key=post_hash))
 
 
-def test_archives_of_one_week_differ_in_where_they_are() -> None:
+def test_equal_archives_at_different_offsets_have_different_ids() -> None:
     archive = archive_of(RFC61, [ANN.text("default", "", at=WEEK.from_ms)])
     first, second = archive.entry(RFC61, 0), archive.entry(RFC61, len(archive.stored))
     assert first.archive_id != second.archive_id
@@ -132,7 +134,7 @@ def test_archives_of_one_week_differ_in_where_they_are() -> None:
 
 
 @both
-def test_an_empty_index_is_an_index(profile: Profile) -> None:
+def test_an_empty_index_is_valid(profile: Profile) -> None:
     assert encode_index(make_index(profile, [])) == b""
     assert decode_index(b"", profile, data_size_bytes=0).entries == ()
 
@@ -142,7 +144,7 @@ def test_an_empty_index_is_an_index(profile: Profile) -> None:
 
 @every_form
 @sealed_or_not
-def test_every_flip_and_cut_of_a_signed_index_is_rejected(
+def test_a_signed_index_with_any_changed_or_missing_byte_is_rejected(
     profile: Profile, cids: tuple[str, ...], key: bytes | None
 ) -> None:
     made = community(profile, weeks=2, key=key, cids=cids)
@@ -155,7 +157,9 @@ def test_every_flip_and_cut_of_a_signed_index_is_rejected(
 
 
 @given(st.sampled_from(FORMS), st.binary(max_size=200))
-def test_any_bytes_are_an_index_or_an_archive_error(form: tuple[Profile, tuple[str, ...]], data: bytes) -> None:
+def test_random_bytes_decode_to_an_index_or_raise_an_archive_error(
+    form: tuple[Profile, tuple[str, ...]], data: bytes
+) -> None:
     profile, cids = form
     made = community(profile, weeks=1, cids=cids)
     for wrong in (data, encode_index(made.index) + data):
@@ -203,7 +207,7 @@ def test_swapped_or_renamed_entries_are_rejected(profile: Profile, cids: tuple[s
     ],
     ids=str,
 )
-def test_an_entry_outside_of_data_is_rejected(profile: Profile, place: dict[str, Any], reason: str) -> None:
+def test_an_entry_outside_the_data_is_rejected(profile: Profile, place: dict[str, Any], reason: str) -> None:
     """MAX_STORED_ARCHIVE_SIZE_BYTES also limits the bytes that an index can make a member fetch."""
     made = community(profile)
     entry = with_id(profile, made.entries[0]._replace(**place))
@@ -232,7 +236,7 @@ def test_a_false_size_is_rejected(place: dict[str, Any], reason: str) -> None:
 
 
 @both
-def test_archives_that_overlap_are_rejected(profile: Profile) -> None:
+def test_overlapping_archives_are_rejected(profile: Profile) -> None:
     made = community(profile)
     longer = with_id(profile, made.entries[0]._replace(size_bytes=2 * PIECE_SIZE_BYTES))
     with pytest.raises(ArchiveError, match="overlaps"):
@@ -243,7 +247,7 @@ def test_archives_that_overlap_are_rejected(profile: Profile) -> None:
 
 
 @every_form
-def test_nonsensical_metadata_are_rejected(profile: Profile, cids: tuple[str, ...]) -> None:
+def test_contradictory_metadata_are_rejected(profile: Profile, cids: tuple[str, ...]) -> None:
     made = community(profile, cids=cids)
     entry = made.entries[0]
     last_ms = (limits.MAX_ARCHIVED_TIMESTAMP_MS + WEEK_MS) // 1_000 * 1_000
@@ -261,7 +265,7 @@ def test_nonsensical_metadata_are_rejected(profile: Profile, cids: tuple[str, ..
 
 
 @pytest.mark.parametrize("command", ["list", "import"])
-def test_a_week_after_all_calendars_is_rejected_in_one_line(
+def test_a_week_beyond_the_year_9999_is_rejected_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
     """status-go counts seconds in 64 bits. Years of more than four digits cannot be converted to a date."""
@@ -309,7 +313,7 @@ def test_an_index_of_another_profile_or_form_is_rejected(profile: Profile, cids:
 
 
 @every_form
-def test_what_is_not_understood_is_rejected(profile: Profile, cids: tuple[str, ...]) -> None:
+def test_unknown_fields_are_rejected(profile: Profile, cids: tuple[str, ...]) -> None:
     made = community(profile, cids=cids)
     data = encode_index(made.index)
     for tail in (b"\x12\x00", b"\x08\x01", b"\xc0\x3e\x01"):
@@ -321,7 +325,7 @@ def test_what_is_not_understood_is_rejected(profile: Profile, cids: tuple[str, .
         decoded(raw_index((archive_id(value), value)), made)
 
 
-def test_a_content_id_is_one() -> None:
+def test_an_invalid_content_id_is_rejected() -> None:
     for cid in ("", "zNoCid", CIDS[0].upper()):
         entry = with_id(RFC61, Entry("", WEEK, (), cid=cid))
         with pytest.raises(ArchiveError, match="content id"):
@@ -331,7 +335,7 @@ def test_a_content_id_is_one() -> None:
 # --- limits ------------------------------------------------------------------------------------------
 
 
-def test_an_index_has_only_so_many_archives(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_archives_in_an_index_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """MAX_INDEX_ARCHIVES limits the number of archives."""
     made = community(RFC61)
     most = limits.MAX_INDEX_ARCHIVES
@@ -343,7 +347,7 @@ def test_an_index_has_only_so_many_archives(monkeypatch: pytest.MonkeyPatch) -> 
         decoded(data, made)
 
 
-def test_an_index_has_only_so_many_bytes() -> None:
+def test_the_size_of_an_index_is_limited() -> None:
     """MAX_INDEX_SIZE_BYTES applies to reading and writing."""
     most = limits.MAX_INDEX_SIZE_BYTES
     with pytest.raises(ArchiveError, match="Do not fetch it again"):
@@ -353,6 +357,6 @@ def test_an_index_has_only_so_many_bytes() -> None:
         encode_index(index)
 
 
-def test_a_bomb_of_empty_entries_ends_at_the_first() -> None:
+def test_decoding_a_bomb_of_empty_entries_stops_at_the_first() -> None:
     with pytest.raises(ArchiveError, match="has the metadata of"):
         decode_index(b"\x0a\x00" * 10_000_000, RFC61, data_size_bytes=0)

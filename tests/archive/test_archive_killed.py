@@ -75,7 +75,7 @@ def is_killed(
     pause: Callable[[], object],
 ) -> bool:
     """Start a command, wait for its progress, pause, and kill it. Returns True if it was still running."""
-    process = started(*command, "--json", store=store, output=said_in(store))
+    process = started(*command, "--json", store=store, output=output_of(store))
     least = max(until, progress())
     wait_until(lambda: process.poll() is not None or progress() > least)
     pause()
@@ -85,9 +85,9 @@ def is_killed(
     return process.returncode != 0
 
 
-def said_in(store: Path) -> Path:
+def output_of(store: Path) -> Path:
     """Return the file for the output of commands on a store."""
-    return store.with_suffix(".said")
+    return store.with_suffix(".output")
 
 
 def interrupted(
@@ -120,7 +120,7 @@ def published(files: ArchiveFolder, made: Made) -> bytes:
 
 @pytest.mark.thorough
 @often
-def test_killed_while_archives_are_made(made: Made, tmp_path: Path, kills: int) -> None:
+def test_creating_archives_continues_after_kills(made: Made, tmp_path: Path, kills: int) -> None:
     """Published bytes do not change, so that pieces keep their SHA-1 hashes."""
     whole = bytes_of(made.folder, made.community)
     rng = random.Random(kills)
@@ -153,7 +153,7 @@ def a_member(path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def undisturbed(made: Made, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Return the digest of a member's store that imported everything at once."""
+    """Return the digest of a member's store that imported everything without interruption."""
     path = tmp_path_factory.mktemp("undisturbed")
     member, folder = a_member(path / "member"), shutil.copytree(made.folder, path / "made")
     lines = run_json("import", folder, *made.of_member, store=member)
@@ -186,7 +186,7 @@ def assert_whole_weeks(member: Path, made: Made) -> None:
 
 @pytest.mark.thorough("4")
 @often
-def test_killed_while_archives_are_imported(made: Made, undisturbed: str, tmp_path: Path, kills: int) -> None:
+def test_importing_archives_continues_after_kills(made: Made, undisturbed: str, tmp_path: Path, kills: int) -> None:
     """Each archive is imported completely or not at all."""
     rng = random.Random(kills)
     killed, tries = 0, itertools.count()
@@ -195,7 +195,7 @@ def test_killed_while_archives_are_imported(made: Made, undisturbed: str, tmp_pa
         member = a_member(tmp_path / f"member-{number}")
         folder = shutil.copytree(made.folder, tmp_path / f"made-{number}")
         command = ("import", folder, *made.of_member)
-        for _ in interrupted(command, member, partial(archives_told, member), WEEKS // 2, rng):
+        for _ in interrupted(command, member, partial(reported_archives, member), WEEKS // 2, rng):
             killed += 1
             assert_whole_weeks(member, made)
         assert digest(member) == undisturbed
@@ -203,15 +203,15 @@ def test_killed_while_archives_are_imported(made: Made, undisturbed: str, tmp_pa
         assert status["imported"] == WEEKS + 1
 
 
-def archives_told(member: Path) -> int:
+def reported_archives(member: Path) -> int:
     """Return the number of imported archives reported by the present import or the last one that was killed."""
-    said = said_in(member)
+    said = output_of(member)
     return said.read_text().count('"archive"') if said.exists() else 0
 
 
 @pytest.mark.thorough
 @often
-def test_killed_while_archives_are_fetched(made: Made, undisturbed: str, tmp_path: Path, kills: int) -> None:
+def test_fetching_archives_continues_after_kills(made: Made, undisturbed: str, tmp_path: Path, kills: int) -> None:
     """All data is fetched; only data in transit is fetched twice."""
     rng = random.Random(kills)
     killed = 0
@@ -238,7 +238,7 @@ class Fetch:
 
     def killed_after_fetching(self, rng: random.Random) -> int:
         with Wire(self.seed.port) as wire:
-            return self._killed(rng, wire, partial(archives_told, self.member), WEEKS // 4)
+            return self._killed(rng, wire, partial(reported_archives, self.member), WEEKS // 4)
 
     def killed_while_fetching(self, rng: random.Random) -> int:
         with Wire(self.seed.port, rate_bytes_per_s=2_000_000) as wire:
@@ -265,8 +265,9 @@ class Fetch:
     ) -> int:
         """Fetch everything with some kills, and compare the bytes moved after each kill with those missing before.
 
-        Data in transit at a kill is not counted, as the system's buffers between the wire and the member hold any part
-        of it.
+        Data in transit at a kill is not counted, because buffers between the wire and the member may hold any part of
+        it.
+
         Returns the number of times that the member was killed.
         """
         command = ("fetch", self.seed.magnet, self.got, *self.made.of_member, "--peer", wire.address)

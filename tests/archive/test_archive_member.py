@@ -65,7 +65,7 @@ class Clock:
 
 
 def waited(store: CableStore, coming: dict[int, bytes]) -> tuple[Link | None, int]:
-    """Return the link that a member acts on, and the milliseconds that it waited."""
+    """Return the link that a member uses, and the milliseconds that it waited."""
     clock = Clock(store, {START_MS + after_ms: raw for after_ms, raw in coming.items()})
     found = settled_announcement(store, CONTROL.public_key, clock=clock, sleep=clock.sleep)
     return found.link if found else None, clock.now_ms - START_MS
@@ -80,7 +80,7 @@ def store_with(*raws: bytes) -> CableStore:
 # --- waiting ---------------------------------------------------------------------------------------
 
 
-def test_a_member_waits_until_an_announcement_has_stood_for_20_seconds() -> None:
+def test_a_member_waits_until_an_announcement_is_20_seconds_old() -> None:
     assert ANNOUNCEMENT_WAIT_MS == 20_000
     assert waited(store_with(), {}) == (None, 0)
     assert waited(store_with(announcement_post(1, LINKS[1], START_MS)), {}) == (LINKS[1], 20_000)
@@ -88,11 +88,11 @@ def test_a_member_waits_until_an_announcement_has_stood_for_20_seconds() -> None
     assert waited(store_with(announcement_post(1, LINKS[1], START_MS - 10**9)), {}) == (LINKS[1], 0)
 
 
-def test_a_control_node_whose_clock_is_ahead_is_waited_for_no_longer() -> None:
+def test_a_member_waits_no_longer_if_the_clock_of_the_control_node_is_ahead() -> None:
     assert waited(store_with(announcement_post(1, LINKS[1], START_MS + 3_600_000)), {}) == (LINKS[1], 20_000)
 
 
-def test_a_newer_announcement_begins_the_wait_anew() -> None:
+def test_a_newer_announcement_restarts_the_wait() -> None:
     store = store_with(announcement_post(1, LINKS[1], START_MS))
     assert waited(
         store,
@@ -103,7 +103,7 @@ def test_a_newer_announcement_begins_the_wait_anew() -> None:
     )
 
 
-def test_other_messages_than_a_newer_announcement_of_the_control_node_change_nothing() -> None:
+def test_only_newer_announcements_of_the_control_node_restart_the_wait() -> None:
     stranger = Identity.derive("archives", "stranger")
     chat = encode_post(
         Text(ARCHIVES_CHANNEL, "hello"), links=(), timestamp_ms=START_MS, identity=CONTROL, dialect=LEGACY
@@ -129,7 +129,7 @@ def test_other_messages_than_a_newer_announcement_of_the_control_node_change_not
         st.tuples(st.integers(0, 8), st.integers(1, 60_000)), max_size=6, unique_by=(lambda x: x[0], lambda x: x[1])
     )
 )
-def test_whatever_comes_when_the_last_that_counts_stands_for_20_seconds(coming: list[tuple[int, int]]) -> None:
+def test_a_member_uses_the_last_valid_announcement_20_seconds_after_it(coming: list[tuple[int, int]]) -> None:
     """Compare with a simple model: each announcement in time with a greater clock moves the end of the wait."""
     store = store_with(announcement_post(0, LINKS[0], START_MS))
     link, end_ms, clock = LINKS[0], 20_000, 0
@@ -144,19 +144,19 @@ def test_whatever_comes_when_the_last_that_counts_stands_for_20_seconds(coming: 
     )
 
 
-def test_a_waiting_member_sees_what_it_waits_for() -> None:
+def test_a_waiting_member_reports_the_link_that_it_waits_for() -> None:
     store = store_with(announcement_post(1, LINKS[1], START_MS))
     clock = Clock(store, {START_MS + 10_500: announcement_post(2, LINKS[2], START_MS)})
-    said: list[str] = []
-    settled_announcement(store, CONTROL.public_key, clock=clock, sleep=clock.sleep, on_wait=said.append)
-    assert said == [link_text(LINKS[1]), link_text(LINKS[2])]
+    reported: list[str] = []
+    settled_announcement(store, CONTROL.public_key, clock=clock, sleep=clock.sleep, on_wait=reported.append)
+    assert reported == [link_text(LINKS[1]), link_text(LINKS[2])]
 
 
 # --- announcing ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dialect", [LEGACY, DRAFT8], ids=lambda dialect: dialect.name)
-def test_an_announcement_counts_also_when_the_clock_was_set_back(dialect: Dialect) -> None:
+def test_a_later_announcement_is_newer_even_if_the_clock_was_set_back(dialect: Dialect) -> None:
     with store_of((), dialect) as store:
         announce(store, LINKS[1], clock=lambda: START_MS)
         announce(store, LINKS[2], clock=lambda: START_MS - 10**9)
@@ -165,7 +165,7 @@ def test_an_announcement_counts_also_when_the_clock_was_set_back(dialect: Dialec
     assert found[1] == Announcement(START_MS + 1, LINKS[2])
 
 
-def test_only_what_is_ones_own_is_announced() -> None:
+def test_a_link_to_the_archives_of_another_community_is_not_announced() -> None:
     with store_of(()) as store:
         with pytest.raises(ArchiveError, match="Announce a link to your own"):
             announce(store, Magnet("ab" * 20, "c0ffee"))
@@ -178,7 +178,7 @@ def test_invalid_links_are_rejected(text: str) -> None:
         parse_link(text)
 
 
-def test_announcements_need_no_torrent_library() -> None:
+def test_announcements_do_not_import_a_torrent_library() -> None:
     code = "import sys, cablestore.archive.member; print(*(name for name in ('libtorrent', 'aiohttp') if name in sys.modules))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == ""
@@ -187,7 +187,7 @@ def test_announcements_need_no_torrent_library() -> None:
 # --- the channel of announcements --------------------------------------------------------------------
 
 
-def test_people_are_not_shown_the_channel_of_announcements_and_peers_are() -> None:
+def test_only_peers_see_the_channel_of_announcements() -> None:
     with store_of([ANN.text("default", "hello", at=START_MS)]) as store:
         announce(store, LINKS[1])
         assert [channel.name for channel in store.channels()] == ["default"]
@@ -198,7 +198,7 @@ def test_people_are_not_shown_the_channel_of_announcements_and_peers_are() -> No
             assert list(answers.channel_list(snapshot.reader)) == [ARCHIVES_CHANNEL, "default"]
 
 
-def test_a_sync_brings_announcements_to_a_member_that_did_not_know_the_channel(tmp_path: Path) -> None:
+def test_a_sync_fetches_announcements_even_if_the_channel_was_unknown(tmp_path: Path) -> None:
     """A member that follows all channels, as by default, fetches announcements from any peer.
 
     Members do not join the channel.
@@ -228,7 +228,7 @@ def test_a_sync_brings_announcements_to_a_member_that_did_not_know_the_channel(t
 # --- imported archives -------------------------------------------------------------------------------
 
 
-def test_what_one_store_has_imported_another_has_not(tmp_path: Path) -> None:
+def test_imported_archives_are_recorded_for_each_store(tmp_path: Path) -> None:
     verified = plan_of().verified(archived(store_of(some_weeks()), tmp_path / "made", plan_of()))
     assert verified is not None
     mine = ImportLog(tmp_path, b"a" * 32)
@@ -258,7 +258,7 @@ def test_archives_are_imported_again_after_the_store_lost_posts(tmp_path: Path) 
         assert len(ImportLog.of(store, tmp_path)) == 1
 
 
-def test_an_archive_that_was_made_anew_at_the_same_place_is_another(tmp_path: Path) -> None:
+def test_a_recreated_archive_at_the_same_offset_is_imported(tmp_path: Path) -> None:
     """The id depends only on position, week and topics."""
     imported = ImportLog(tmp_path)
     imported.add(Commitment("0xaa", bytes(32), 1, bytes([1]) * 32))
@@ -269,6 +269,6 @@ def test_an_archive_that_was_made_anew_at_the_same_place_is_another(tmp_path: Pa
 @pytest.mark.parametrize(
     "damage", [b"", b"{", b"[]", b'{"format": 2}', b'{"format": 1, "store": null, "roots": 7}', b"\xff"]
 )
-def test_a_log_that_cannot_be_read_costs_importing_again(tmp_path: Path, damage: bytes) -> None:
+def test_an_unreadable_import_log_is_treated_as_empty(tmp_path: Path, damage: bytes) -> None:
     (tmp_path / "imported.json").write_bytes(damage)
     assert len(ImportLog(tmp_path, b"a" * 32)) == 0

@@ -74,14 +74,14 @@ def test_an_invalid_document_is_rejected(tail: bytes, reason: str) -> None:
         posts_in(RFC61, document_of(RFC61, tail, archive), by_cid(RFC61, archive))
 
 
-def test_status_go_has_no_padding_within() -> None:
+def test_padding_within_a_status_go_archive_is_rejected() -> None:
     archive = archive_of(STATUS_GO, three_posts())
     with pytest.raises(ArchiveError, match="field 4"):
         posts_in(STATUS_GO, document_of(STATUS_GO, field(4, bytes(5)), archive), by_cid(STATUS_GO, archive))
 
 
 @both
-def test_an_archive_is_of_the_size_period_and_topics_that_the_index_says(profile: Profile) -> None:
+def test_an_archive_that_differs_from_its_index_is_rejected(profile: Profile) -> None:
     archive = archive_of(profile, three_posts())
     entry = archive.entry(profile, 0)
     with pytest.raises(ArchiveError, match="by its index"):
@@ -97,7 +97,7 @@ def test_an_archive_is_of_the_size_period_and_topics_that_the_index_says(profile
 
 
 @both
-def test_a_message_outside_of_period_or_topics_is_rejected(profile: Profile) -> None:
+def test_a_message_outside_the_period_or_topics_is_rejected(profile: Profile) -> None:
     topics = topics_of(profile, [content_topic("default")])
     entry = with_id(profile, Entry("", WEEK, topics, cid="z"))
     for post in (
@@ -112,7 +112,7 @@ def test_a_message_outside_of_period_or_topics_is_rejected(profile: Profile) -> 
 
 
 @both
-def test_padding_behind_an_archive_that_is_not_zero_is_rejected(profile: Profile) -> None:
+def test_padding_that_is_not_zero_is_rejected(profile: Profile) -> None:
     archive = archive_of(profile, three_posts())
     wrong = archive.stored[:-1] + b"\1"
     with pytest.raises(ArchiveError, match="not all zero" if profile is STATUS_GO else "unknown field"):
@@ -132,7 +132,7 @@ def test_a_false_padding_size_is_rejected(profile: Profile, key: bytes | None) -
 
 
 @both
-def test_all_of_a_message_follows_from_its_post(profile: Profile) -> None:
+def test_a_message_that_differs_from_its_post_is_rejected(profile: Profile) -> None:
     post = ANN.text("default", "hello", at=WEEK.from_ms)
     right = profile.record(message_of(post))
     assert verified_post(profile, right, LEGACY) == post
@@ -162,24 +162,24 @@ def test_an_archive_of_another_dialect_is_rejected() -> None:
 
 
 @both
-def test_no_archive_is_empty(profile: Profile) -> None:
+def test_an_empty_archive_cannot_be_created(profile: Profile) -> None:
     with pytest.raises(ArchiveError, match="needs at least one message"):
         encode_archive(profile, WEEK, topics_of(profile, []), [])
 
 
-def test_status_go_has_whole_seconds_only() -> None:
+def test_status_go_rejects_periods_of_fractional_seconds() -> None:
     with pytest.raises(ArchiveError, match="whole seconds"):
         STATUS_GO.document(Period(1, 604_800_001), (), [])
 
 
-def test_a_profile_has_a_name() -> None:
+def test_profiles_are_found_by_their_names() -> None:
     assert {name: profile.name for name, profile in PROFILES.items()} == {"rfc61": "rfc61", "status-go": "status-go"}
 
 
 # --- limits ------------------------------------------------------------------------------------------
 
 
-def test_a_full_archive_is_within_what_readers_take() -> None:
+def test_the_largest_archive_is_within_the_limit_of_readers() -> None:
     """MAX_STORED_ARCHIVE_SIZE_BYTES: messages with the greatest overhead for their counted bytes."""
     name = "\U0001f600" * limits.MAX_CHANNEL_CODEPOINTS
     worst = [ANN.join(name, at=WEEK.from_ms), ANN.join("\U0001f600", at=WEEK.from_ms), ANN.join("a", at=WEEK.from_ms)]
@@ -206,7 +206,7 @@ def test_a_larger_archive_is_neither_written_nor_read(monkeypatch: pytest.Monkey
 
 
 @both
-def test_an_archive_names_only_so_many_topics(profile: Profile) -> None:
+def test_the_number_of_topics_of_an_archive_is_limited(profile: Profile) -> None:
     """MAX_ARCHIVE_TOPICS limits the number of topics."""
     names = [content_topic(str(number)) for number in range(limits.MAX_ARCHIVE_TOPICS + 1)]
     topics = topics_of(profile, names[:-1])
@@ -220,7 +220,7 @@ def test_an_archive_names_only_so_many_topics(profile: Profile) -> None:
         profile.read_index_metadata("", wrong, by_cid=False)
 
 
-def test_an_archive_is_read_one_message_at_a_time() -> None:
+def test_an_archive_is_decoded_one_message_at_a_time() -> None:
     posts = [ANN.text("default", str(number), at=WEEK.from_ms + number) for number in range(3000)]
     archive = archive_of(RFC61, posts)
     entry = archive.entry(RFC61, 0)

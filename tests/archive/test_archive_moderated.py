@@ -26,44 +26,46 @@ def archive_of(store: CableStore, folder: Path, *, leaves_out_hidden: bool = Tru
     return made
 
 
-def held_of(folder: ArchiveFolder) -> set[bytes]:
+def imported_messages(folder: ArchiveFolder) -> set[bytes]:
     member = store_of(())
     bring(member, folder, PLAN)
     return {message.hash for message in member.messages("default", hidden="show").messages}
 
 
-def test_what_a_control_node_and_its_authorities_hid_is_left_out_if_that_is_chosen(tmp_path: Path) -> None:
+def test_an_option_omits_posts_hidden_by_the_control_node_and_its_authorities(tmp_path: Path) -> None:
     """The control node or a mod hides the posts. After they are unhidden, they are archived as late posts."""
     posts = texts()
     mod = BOB.post(Moderation("rude", 0, "default", (posts[2].hash,), int(Action.HIDE_POST)), at=LATE_MS - 10)
     no_mod = CYD.post(Moderation("", 0, "default", (posts[1].hash,), int(Action.HIDE_POST)), at=LATE_MS - 10)
     role = Role("", 0, "", BOB.key, UserRole.MOD.in_post)
-    given = encode_post(role, links=(), timestamp_ms=LATE_MS - 20, identity=CONTROL, dialect=LEGACY)
-    store = store_of([*posts, mod, no_mod, given])
+    role_post = encode_post(role, links=(), timestamp_ms=LATE_MS - 20, identity=CONTROL, dialect=LEGACY)
+    store = store_of([*posts, mod, no_mod, role_post])
     store.moderation.hide(posts=[posts[0].hash])
-    assert held_of(archive_of(store, tmp_path / "all", leaves_out_hidden=False)) == {post.hash for post in posts}
+    assert imported_messages(archive_of(store, tmp_path / "all", leaves_out_hidden=False)) == {
+        post.hash for post in posts
+    }
     folder = archive_of(store, tmp_path / "some")
-    assert held_of(folder) == {posts[1].hash, posts[3].hash}
+    assert imported_messages(folder) == {posts[1].hash, posts[3].hash}
     store.moderation.unhide(posts=[posts[0].hash])
-    assert held_of(archive_of(store, tmp_path / "some")) == {posts[0].hash, posts[1].hash, posts[3].hash}
+    assert imported_messages(archive_of(store, tmp_path / "some")) == {posts[0].hash, posts[1].hash, posts[3].hash}
 
 
-def test_private_acts_leave_nothing_out(tmp_path: Path) -> None:
+def test_private_actions_do_not_omit_posts(tmp_path: Path) -> None:
     posts = texts()
     store = store_of(posts)
     store.moderation.hide(users=[ANN.key], private=True)
     store.moderation.hide(posts=[posts[1].hash], private=True)
-    assert held_of(archive_of(store, tmp_path / "some")) == {post.hash for post in posts}
+    assert imported_messages(archive_of(store, tmp_path / "some")) == {post.hash for post in posts}
 
 
-def test_what_is_dropped_is_not_archived_even_before_it_is_removed(tmp_path: Path) -> None:
+def test_dropped_posts_are_not_archived_even_before_their_removal(tmp_path: Path) -> None:
     posts = texts()
     store = store_of(posts)
     store.moderation.drop(users=[ANN.key])
-    assert held_of(archive_of(store, tmp_path, leaves_out_hidden=False)) == {posts[1].hash, posts[2].hash}
+    assert imported_messages(archive_of(store, tmp_path, leaves_out_hidden=False)) == {posts[1].hash, posts[2].hash}
 
 
-def test_an_import_revives_nothing_that_is_dropped(tmp_path: Path) -> None:
+def test_an_import_does_not_restore_dropped_posts(tmp_path: Path) -> None:
     """The posts are accepted after they are undropped."""
     posts = texts()
     folder = archive_of(store_of(posts), tmp_path)

@@ -59,7 +59,7 @@ def hashed(fields: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("vector", WAKU["vectors"], ids=lambda vector: str(vector["source"]))
-def test_message_hashes_of_others(vector: dict[str, Any]) -> None:
+def test_message_hashes_equal_those_of_other_implementations(vector: dict[str, Any]) -> None:
     """Only js-waku omits the eight bytes of an absent timestamp. This code hashes them, as nwaku does."""
     if vector["absent_timestamp_rule"] == "skip":
         (divergence,) = WAKU["divergences"]
@@ -69,13 +69,13 @@ def test_message_hashes_of_others(vector: dict[str, Any]) -> None:
         assert hashed(vector) == vector["message_hash_hex"]
 
 
-def test_a_message_hash_does_not_say_where_fields_end() -> None:
+def test_a_message_hash_does_not_depend_on_field_boundaries() -> None:
     for known in WAKU["known_ambiguity"]:
         assert hashed(known["a"]) == hashed(known["b"]) == known["hash_a"] == known["hash_b"]
 
 
 @given(st.binary(max_size=300), st.text(max_size=30), st.integers(-(2**63), 2**63 - 1))
-def test_a_message_is_written_as_the_library_writes_it(payload: bytes, topic: str, timestamp_ns: int) -> None:
+def test_messages_are_encoded_like_the_protobuf_library(payload: bytes, topic: str, timestamp_ns: int) -> None:
     ours = encode_waku(WakuMessage(payload, topic, timestamp_ns, bytes(32)))
     theirs = waku.WakuMessage(payload=payload, content_topic=topic, timestamp=timestamp_ns)
     assert ours == theirs.SerializeToString(deterministic=True)
@@ -87,7 +87,7 @@ def test_a_message_is_written_as_the_library_writes_it(payload: bytes, topic: st
         | st.sampled_from([b"\x65abcd", b"\x0dabcd", b"\x61abcdefgh", b"\x0a\x05abc"])
     )
 )
-def test_a_message_of_others_is_read_as_the_library_reads_it(
+def test_foreign_messages_are_decoded_like_the_protobuf_library(
     parts: list[tuple[int, int | bytes] | bytes],
 ) -> None:
     data = b"".join(
@@ -106,7 +106,7 @@ def test_a_message_of_others_is_read_as_the_library_reads_it(
     assert decode_waku(data) == (found.payload, found.content_topic, found.timestamp, meta, found.ephemeral)
 
 
-def test_a_message_hash_has_room_for_64_bits_of_time() -> None:
+def test_a_time_beyond_64_bits_has_no_message_hash() -> None:
     with pytest.raises(ArchiveError, match="64 bits"):
         message_hash("", b"", "", None, 2**63)
 
@@ -119,7 +119,7 @@ def test_a_content_topic_decodes_to_its_channel(channel: str) -> None:
     assert topic.count("/") == 4
 
 
-def test_content_topics_by_example() -> None:
+def test_content_topics_have_the_documented_form() -> None:
     assert content_topic("default") == "/cable/1/channel-default/cable"
     assert content_topic("a/b %ü") == "/cable/1/channel-a%2Fb%20%25%C3%BC/cable"
     assert content_topic(None) == EVERYONE_TOPIC == "/cable/1/everyone/cable"
@@ -127,12 +127,12 @@ def test_content_topics_by_example() -> None:
 
 
 @pytest.mark.parametrize("channel", ["", "a" * 65, "\ud800"])
-def test_an_invalid_channel_has_no_topic(channel: str) -> None:
+def test_a_topic_of_an_invalid_channel_is_rejected(channel: str) -> None:
     with pytest.raises(ArchiveError, match="channel name"):
         content_topic(channel)
 
 
-def test_a_message_is_its_post() -> None:
+def test_a_message_contains_its_post() -> None:
     post = ANN.text("dev", "hello", at=80)
     message = message_of(post)
     assert message == (post.raw, "/cable/1/channel-dev/cable", 80_000_000, post.hash)
@@ -142,7 +142,7 @@ def test_a_message_is_its_post() -> None:
     assert message.hash == hashlib.sha256(expected).digest()
 
 
-def test_a_channel_is_one_topic_in_all_spellings_of_its_dialect() -> None:
+def test_all_spellings_of_a_channel_have_the_same_topic() -> None:
     posts = [
         encode_post(Text(name, ""), links=(), timestamp_ms=1, identity=ANN.identity, dialect=DRAFT8)
         for name in ("Dev", "dEV")
@@ -151,13 +151,13 @@ def test_a_channel_is_one_topic_in_all_spellings_of_its_dialect() -> None:
     assert message_of(decode_post(posts[0].raw, LEGACY)).content_topic == "/cable/1/channel-Dev/cable"
 
 
-def test_a_local_only_post_is_in_no_archive() -> None:
+def test_a_local_only_post_is_not_archived() -> None:
     for body in (Block("", 1, (ANN.key,), 0, 0), Moderation("", 1, "dev", (ANN.key,), 0)):
         with pytest.raises(ArchiveError, match="local-only"):
             message_of(ANN.post(body))
 
 
-def test_a_time_that_14_waku2_cannot_say_is_in_no_archive() -> None:
+def test_a_time_that_14_waku2_cannot_represent_is_not_archived() -> None:
     """MAX_ARCHIVED_TIMESTAMP_MS: nanoseconds of 64 bits end in 2262."""
     most = limits.MAX_ARCHIVED_TIMESTAMP_MS
     assert len(message_of(ANN.text("dev", "", at=most)).hash) == 32
@@ -171,7 +171,7 @@ def test_a_time_that_14_waku2_cannot_say_is_in_no_archive() -> None:
 # --- ids ---------------------------------------------------------------------------------------------
 
 
-def test_known_answers_of_ids() -> None:
+def test_archive_ids_equal_known_answers() -> None:
     assert keccak256(b"").hex() == "c5d2460186f7233c927e7db2dcc703c0e500b653ca82273b7bfad8045d85a470"
     metadata = status_go.WakuMessageArchiveMetadata(
         **{"from": 1_577_836_800, "to": 1_578_441_600}, contentTopic=[b"\1\2\3\4"]
@@ -186,7 +186,7 @@ def test_known_answers_of_ids() -> None:
 
 
 @given(st.integers(0, limits.MAX_ARCHIVED_TIMESTAMP_MS))
-def test_a_week_holds_its_time_and_begins_on_a_monday(timestamp_ms: int) -> None:
+def test_a_week_contains_its_time_and_begins_on_a_monday(timestamp_ms: int) -> None:
     week = week_of(timestamp_ms)
     assert week.holds(timestamp_ms)
     if timestamp_ms >= 345_600_000:
@@ -210,7 +210,7 @@ def test_weeks_are_complete_and_without_gaps(first_ms: int, end_ms: int) -> None
     assert not found or found[0] == week_of(first_ms)
 
 
-def test_a_time_before_1970_is_in_no_week() -> None:
+def test_a_time_before_1970_has_no_week() -> None:
     with pytest.raises(ArchiveError, match="-1 ms"):
         week_of(-1)
 
@@ -229,13 +229,13 @@ def recursive_root(hashes: list[bytes]) -> bytes:
 
 
 @given(HASHES)
-def test_the_root_is_that_of_rfc_6962(hashes: list[bytes]) -> None:
+def test_the_root_equals_that_of_rfc_6962(hashes: list[bytes]) -> None:
     tree = MerkleTree(hashes)
     assert tree.root() == recursive_root(hashes)
     assert tree.size == len(hashes)
 
 
-def test_roots_of_certificate_transparency() -> None:
+def test_roots_equal_those_of_certificate_transparency() -> None:
     """Compare with the published answers of the reference implementation for 0 to 8 of these leaves."""
     leaves = ["", "00", "10", "2021", "3031", "40414243", "5051525354555657", "606162636465666768696a6b6c6d6e6f"]
     roots = {
@@ -250,7 +250,7 @@ def test_roots_of_certificate_transparency() -> None:
 
 
 @given(HASHES)
-def test_the_root_of_any_number_of_hashes_is_that_of_the_definition(hashes: list[bytes]) -> None:
+def test_the_root_of_any_number_of_hashes_equals_its_definition(hashes: list[bytes]) -> None:
     def root(part: list[bytes]) -> bytes:
         if len(part) == 1:
             return hashlib.sha256(b"\0" + part[0]).digest()
@@ -260,7 +260,7 @@ def test_the_root_of_any_number_of_hashes_is_that_of_the_definition(hashes: list
     assert MerkleTree(hashes).root() == (root(hashes) if hashes else EMPTY_ROOT)
 
 
-def test_a_tree_holds_a_node_for_each_bit() -> None:
+def test_a_tree_stores_one_node_for_each_bit_of_its_size() -> None:
     tree = MerkleTree(number.to_bytes(32, "big") for number in range(1000))
     assert len(tree._peaks) == (1000).bit_count()
 
@@ -274,7 +274,7 @@ def sized(sizes: list[int]) -> list[WakuMessage]:
 
 
 @given(st.lists(st.integers(32, 140)), st.integers(32, 120))
-def test_chunks_lose_nothing_and_are_as_few_as_order_allows(sizes: list[int], max_size_bytes: int) -> None:
+def test_chunks_contain_all_messages_in_the_fewest_ordered_chunks(sizes: list[int], max_size_bytes: int) -> None:
     messages = sized(sizes)
     found = list(chunks(messages, max_size_bytes))
     too_large = [chunk for chunk in found if isinstance(chunk, OversizeMessage)]
@@ -291,7 +291,7 @@ def test_chunks_lose_nothing_and_are_as_few_as_order_allows(sizes: list[int], ma
         assert size + len(following[0].payload) + 32 > max_size_bytes
 
 
-def test_a_chunk_is_as_large_as_deployed() -> None:
+def test_a_chunk_is_limited_to_30_megabytes() -> None:
     """MAX_ARCHIVE_SIZE_BYTES: payloads and author keys of 30 MB."""
     most = limits.MAX_ARCHIVE_SIZE_BYTES
     assert most == 30_000_000
@@ -303,9 +303,7 @@ def test_a_chunk_is_as_large_as_deployed() -> None:
 
 
 @given(st.lists(st.integers(1, 20), max_size=8), st.integers(-5, 100), st.randoms(use_true_random=False))
-def test_the_smallest_that_fit_are_kept_in_whatever_order_they_come(
-    sizes: list[int], room_bytes: int, random: Random
-) -> None:
+def test_the_smallest_items_that_fit_are_kept_in_any_order(sizes: list[int], room_bytes: int, random: Random) -> None:
     items = [(size, bytes([number])) for number, size in enumerate(sizes)]
     shuffled = random.sample(items, len(items))
     kept, left_out = smallest_within(shuffled, room_bytes, lambda item: item)
@@ -314,7 +312,7 @@ def test_the_smallest_that_fit_are_kept_in_whatever_order_they_come(
     assert not left_out or sum(size for size, _ in [*kept, left_out[0]]) > room_bytes
 
 
-def test_chunks_want_order() -> None:
+def test_chunks_reject_unordered_messages() -> None:
     messages = ordered([ANN.text("default", str(i), at=WEEK.from_ms + i // 2) for i in range(4)])
     assert len(list(chunks(messages))) == 1
     for wrong in (messages[::-1], [*messages, messages[-1]], [messages[1], messages[0]]):
@@ -322,6 +320,6 @@ def test_chunks_want_order() -> None:
             list(chunks(wrong))
 
 
-def test_no_messages_are_no_chunk() -> None:
+def test_there_are_no_chunks_without_messages() -> None:
     assert list(chunks([])) == []
     assert Period(0, 1).holds(0)

@@ -89,9 +89,7 @@ def with_index(folder: Path, found: PublishReport, key: bytes | None = None) -> 
 
 
 @every_form
-def test_what_is_published_is_each_archive_without_the_zeros_that_follow_it(
-    tmp_path: Path, profile: str, key: bytes | None
-) -> None:
+def test_archives_are_published_without_their_padding(tmp_path: Path, profile: str, key: bytes | None) -> None:
     files = made(tmp_path, profile=profile, key=key)
     plan = plan_of(profile, key)
     found = published(files, tmp_path / "content", key)
@@ -114,7 +112,7 @@ def test_what_is_published_is_each_archive_without_the_zeros_that_follow_it(
     )
 
 
-def test_deletions_for_which_the_index_by_content_id_has_no_room_are_left_out(
+def test_deletions_that_exceed_the_index_by_content_id_are_omitted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """MAX_INDEX_SIZE_BYTES: an entry by content id is longer than an entry of a torrent.
@@ -135,7 +133,7 @@ def test_deletions_for_which_the_index_by_content_id_has_no_room_are_left_out(
 
 @pytest.mark.thorough("status-go-None", "rfc61-None")
 @every_form
-def test_equal_stores_publish_the_same_link_here_and_on_a_node(
+def test_equal_stores_publish_the_same_link_locally_and_on_a_node(
     tmp_path: Path, profile: str, key: bytes | None, node: ServedContent
 ) -> None:
     posts = list(some_weeks())
@@ -147,7 +145,7 @@ def test_equal_stores_publish_the_same_link_here_and_on_a_node(
 
 
 @pytest.mark.thorough
-def test_a_week_later_only_what_is_new_is_sent(tmp_path: Path, node: ServedContent) -> None:
+def test_only_new_archives_are_sent_a_week_later(tmp_path: Path, node: ServedContent) -> None:
     posts = some_weeks(weeks=4)
     early = tuple(post for post in posts if post.timestamp_ms < FIRST_MS + 3 * WEEK_MS)
     files = made(tmp_path, early)
@@ -166,7 +164,7 @@ def test_a_week_later_only_what_is_new_is_sent(tmp_path: Path, node: ServedConte
     assert second.sent_bytes == sum(new)
 
 
-def test_nothing_is_published_that_is_not_what_was_made(tmp_path: Path) -> None:
+def test_only_unchanged_archives_are_published(tmp_path: Path) -> None:
     files = made(tmp_path)
     data = bytearray(files.data_path.read_bytes())
     data[5_000] ^= 1
@@ -229,7 +227,7 @@ def test_members_fetch_from_nodes_of_every_generation(tmp_path: Path, manifest_f
 
 @pytest.mark.thorough
 @every_form
-def test_a_member_gets_what_the_control_node_has(
+def test_a_member_fetches_all_archives_of_the_control_node(
     tmp_path: Path, profile: str, key: bytes | None, node: ServedContent
 ) -> None:
     """Fetch only the latest week, then the other weeks.
@@ -258,7 +256,7 @@ def test_a_member_gets_what_the_control_node_has(
 
 
 @pytest.mark.thorough
-def test_nothing_comes_twice_and_another_node_takes_over(tmp_path: Path, node: ServedContent) -> None:
+def test_no_archive_is_fetched_twice_and_another_node_is_used_if_one_fails(tmp_path: Path, node: ServedContent) -> None:
     """Archives that are stored but not imported, an offline node, and one without the archives: bytes are counted."""
     found = published_on(made(tmp_path, some_weeks(per_week=400)), node.url)
     folder = CidFolder(community_folder(tmp_path / "got", ME))
@@ -287,9 +285,7 @@ def test_nothing_comes_twice_and_another_node_takes_over(tmp_path: Path, node: S
         assert sizes[0] < wire.to_members_bytes - before_bytes < sizes[0] * 1.05 + 30_000
 
 
-def test_a_newer_index_takes_the_place_of_the_earlier_one_and_an_older_one_does_not(
-    tmp_path: Path, node: ServedContent
-) -> None:
+def test_an_index_is_replaced_only_by_a_newer_one(tmp_path: Path, node: ServedContent) -> None:
     posts = some_weeks()
     early = tuple(post for post in posts if post.timestamp_ms < FIRST_MS + 3 * WEEK_MS)
     files = made(tmp_path, early)
@@ -310,7 +306,7 @@ def test_a_newer_index_takes_the_place_of_the_earlier_one_and_an_older_one_does_
 
 
 @pytest.mark.thorough
-def test_a_forged_index_leaves_the_earlier_one_and_the_store_as_they_were(tmp_path: Path, node: ServedContent) -> None:
+def test_a_forged_index_does_not_change_the_earlier_one_or_the_store(tmp_path: Path, node: ServedContent) -> None:
     """An index of another control node, an index under another key, an invalid index, and one that the node lacks."""
     found = published_on(made(tmp_path), node.url)
     stranger = Identity.derive("archives", "stranger")
@@ -339,7 +335,7 @@ def test_a_forged_index_leaves_the_earlier_one_and_the_store_as_they_were(tmp_pa
         assert member.dump_digest() == digest
 
 
-def test_the_disk_and_sizes_are_looked_at_before_anything_is_fetched(
+def test_free_disk_space_and_sizes_are_checked_before_a_fetch(
     tmp_path: Path, node: ServedContent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """MIN_FREE_DISK_SIZE_BYTES stays free. MAX_STORED_ARCHIVE_SIZE_BYTES and MAX_INDEX_SIZE_BYTES are not exceeded."""
@@ -352,7 +348,7 @@ def test_the_disk_and_sizes_are_looked_at_before_anything_is_fetched(
         newest = community.verified.index.entries[-1]
         assert [entry for entry, _ in community.fetch([newest])] == [newest]
         monkeypatch.setattr(limits, "MIN_FREE_DISK_SIZE_BYTES", 2**62)
-        assert [entry for entry, _ in community.fetch([newest])] == [newest], "nothing more comes to the disk"
+        assert [entry for entry, _ in community.fetch([newest])] == [newest], "the disk needs no more space"
     folder = CidFolder(tmp_path / "other")
     with ContentRemote(found.index_cid, folder, [node.url]) as remote:
         for name in ("MAX_INDEX_SIZE_BYTES", "MAX_STORED_ARCHIVE_SIZE_BYTES"):
@@ -365,7 +361,7 @@ def test_the_disk_and_sizes_are_looked_at_before_anything_is_fetched(
 
 
 @pytest.mark.thorough
-def test_it_is_cancelled_from_another_thread_and_what_came_is_kept(tmp_path: Path, node: ServedContent) -> None:
+def test_a_fetch_cancelled_by_another_thread_keeps_received_data(tmp_path: Path, node: ServedContent) -> None:
     found = published_on(made(tmp_path, some_weeks(per_week=400)), node.url)
     folder = CidFolder(community_folder(tmp_path / "got", ME))
     with Wire(node.port, rate_bytes_per_s=400_000) as wire:
@@ -386,7 +382,7 @@ def test_it_is_cancelled_from_another_thread_and_what_came_is_kept(tmp_path: Pat
         assert member.dump_digest() == control.dump_digest()
 
 
-def test_nobody_to_ask_and_nobody_there(tmp_path: Path) -> None:
+def test_a_fetch_without_a_reachable_node_is_rejected(tmp_path: Path) -> None:
     cid = Cid.parse("zDvZRwzmBQeyz9bfNB98bM9qwWCgRHr4ZyvgdHbjzBokpPhgtVKk")
     with pytest.raises(ArchiveError, match="no node to fetch from"):
         ContentRemote(cid, CidFolder(tmp_path), [])

@@ -35,7 +35,9 @@ def stored(logs: Path, scratch: Path, path: Path) -> int:
     [(FEW, 15_000), pytest.param(None, 250_000, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])],
     ids=["five channels", "all"],
 )
-def test_a_year_of_real_chat(data: Path, tmp_path: Path, channels: frozenset[str] | None, least_posts: int) -> None:
+def test_archives_of_a_year_of_real_chat_result_in_equal_stores(
+    data: Path, tmp_path: Path, channels: frozenset[str] | None, least_posts: int
+) -> None:
     control, member, made, got = (tmp_path / name for name in ("control", "member", "made", "got"))
     posts = stored(logs_of(data, tmp_path / "logs", channels), tmp_path / "scratch", control)
     assert posts > least_posts

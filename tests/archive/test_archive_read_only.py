@@ -34,7 +34,7 @@ def contents(folder: Path) -> dict[Path, bytes]:
 
 @pytest.mark.thorough("read_only_disk", "full_disk")
 @pytest.mark.parametrize("place", [read_only_disk, full_disk])
-def test_archives_are_imported_and_seeded(
+def test_archives_on_an_unwritable_disk_are_imported_and_seeded(
     made: tuple[Path, Path, str], tmp_path: Path, place: ModerationPosition
 ) -> None:
     _, archives, community = made
@@ -73,7 +73,7 @@ def test_archives_of_another_user_are_imported(made: tuple[Path, Path, str]) -> 
 
 
 @pytest.mark.thorough
-def test_archives_are_made_from_a_store_that_cannot_be_written(made: tuple[Path, Path, str], tmp_path: Path) -> None:
+def test_archives_are_created_from_a_read_only_store(made: tuple[Path, Path, str], tmp_path: Path) -> None:
     control, archives, community = made
     before = snapshot(control)
     with read_only_disk(control, tmp_path / "disk") as disk:

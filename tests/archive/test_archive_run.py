@@ -70,13 +70,13 @@ class Running:
         assert self.process.stderr
         self._errors.extend(self.process.stderr)
 
-    def hear(self, field: str) -> dict[str, Any]:
+    def next_with(self, field: str) -> dict[str, Any]:
         """Return the next line of output that has a field."""
         while line := self._lines.get(timeout=LIMIT_S):
             found: dict[str, Any] = json.loads(line)
             if field in found:
                 return found
-        raise AssertionError(f"it ended: {self.end()}")
+        raise AssertionError(f"the process ended: {self.end()}")
 
     def end(self, number: int | None = None) -> tuple[int, str]:
         """Send a signal, if given, and wait for the end. Returns the exit status and the standard error."""
@@ -144,12 +144,12 @@ def late_post(here: Path, words: str) -> None:
 
 
 @pytest.mark.thorough
-def test_run_makes_seeds_and_announces_archives_and_continues(here: Path) -> None:
+def test_run_creates_seeds_and_announces_archives_and_continues(here: Path) -> None:
     """The command seeds and announces new archives without a restart."""
     with running(here) as run:
-        assert run.hear("archives")["archives"] == WEEKS
-        given = run.hear("magnet")
-        assert run.hear("announced")["announced"] == given["magnet"]
+        assert run.next_with("archives")["archives"] == WEEKS
+        given = run.next_with("magnet")
+        assert run.next_with("announced")["announced"] == given["magnet"]
         now = status(here)
         assert (now["link"], now["is_newest"], now["problem"]) == (given["magnet"], True, None)
         assert (now["seeding"], now["listening"]) == (given["magnet"], f"{HERE}:{given['port']}")
@@ -163,9 +163,9 @@ def test_run_makes_seeds_and_announces_archives_and_continues(here: Path) -> Non
 
         late_post(here, "late")
         run_json("create", here / "made", "--cabal-key", CABAL_KEY, store=here / "control")
-        newer = run.hear("magnet")
+        newer = run.next_with("magnet")
         assert newer["magnet"] != given["magnet"]
-        assert run.hear("announced")["announced"] == newer["magnet"]
+        assert run.next_with("announced")["announced"] == newer["magnet"]
         assert len(fetched(here, newer["magnet"], given["port"])) == 2  # the week has two archives
         before = status(here)["given_bytes"]
         assert before > now["given_bytes"]
@@ -175,20 +175,20 @@ def test_run_makes_seeds_and_announces_archives_and_continues(here: Path) -> Non
     gone = status(here)
     assert (gone["seeding"], gone["peers"], gone["given_bytes"], gone["is_newest"]) == (None, None, None, True)
     with running(here) as run:
-        assert run.hear("archives")["archives"] == 0
-        assert run.hear("magnet")["magnet"] == newer["magnet"]
+        assert run.next_with("archives")["archives"] == 0
+        assert run.next_with("magnet")["magnet"] == newer["magnet"]
         assert run.end(signal.SIGINT) == (130, "")
     assert announcements(here / "control") == made
 
 
 @pytest.mark.thorough
-def test_run_and_create_leave_out_what_is_hidden_if_that_is_chosen(here: Path) -> None:
+def test_an_option_of_run_and_create_omits_hidden_posts(here: Path) -> None:
     with CableStore.open(here / "control") as store:
         hidden = [message.hash for message in store.messages("default", 5).messages]
         store.moderation.hide(posts=hidden)
     [whole] = run_json("create", here / "whole", "--cabal-key", CABAL_KEY, store=here / "control")
     with running(here, "--leave-out-hidden") as run:
-        assert run.hear("archives")["posts"] == whole["posts"] - len(hidden)
+        assert run.next_with("archives")["posts"] == whole["posts"] - len(hidden)
         assert run.end(signal.SIGTERM) == (0, "")
     options = ("--cabal-key", CABAL_KEY, "--leave-out-hidden")
     [again] = run_json("create", here / "made", *options, store=here / "control")
@@ -196,14 +196,14 @@ def test_run_and_create_leave_out_what_is_hidden_if_that_is_chosen(here: Path) -
 
 
 @pytest.mark.thorough
-def test_run_beside_serve(here: Path, serving: Callable[..., Served]) -> None:
+def test_run_works_while_serve_has_the_store_open(here: Path, serving: Callable[..., Served]) -> None:
     """Another process has the store open; it creates and announces the archives."""
     served = serving(here / "control", "--listen", ANY_PORT)
     assert served.address
     with running(here) as run:
-        assert run.hear("archives")["archives"] == WEEKS
-        given = run.hear("magnet")
-        assert run.hear("announced")["announced"] == given["magnet"]
+        assert run.next_with("archives")["archives"] == WEEKS
+        given = run.next_with("magnet")
+        assert run.next_with("announced")["announced"] == given["magnet"]
         now = status(here)
         assert (now["link"], now["seeding"]) == (given["magnet"], given["magnet"])
         assert run.end(signal.SIGTERM) == (0, "")
@@ -212,7 +212,7 @@ def test_run_beside_serve(here: Path, serving: Callable[..., Served]) -> None:
 
 
 @pytest.mark.thorough
-def test_run_waits_for_a_store_that_another_process_has(here: Path) -> None:
+def test_run_waits_for_a_store_that_another_process_has_open(here: Path) -> None:
     store = CableStore.open(here / "control")
     options = ("--cabal-key", CABAL_KEY, "--listen", f"{HERE}:0")
     words = command("run", here / "made", *options, store=here / "control")
@@ -224,7 +224,7 @@ def test_run_waits_for_a_store_that_another_process_has(here: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_run_makes_the_archive_of_a_week_when_it_is_over(here: Path) -> None:
+def test_run_creates_the_archive_of_a_week_when_the_week_ends(here: Path) -> None:
     """The clock is a few seconds before the time at which the week has settled."""
     settle_ms = 5_000
     with CableStore.open(here / "control") as store:
@@ -236,19 +236,19 @@ def test_run_makes_the_archive_of_a_week_when_it_is_over(here: Path) -> None:
     words = command("run", here / "made", "--cabal-key", CABAL_KEY, "--listen", f"{HERE}:0", "--settle", "5s", "--json")
     words = [sys.executable, str(child), str(ahead_ms), *words[3:], "-s", str(here / "control")]
     with Running(of=words) as run:
-        found = [run.hear("archives")["archives"]]
-        first = run.hear("magnet")
+        found = [run.next_with("archives")["archives"]]
+        first = run.next_with("magnet")
         if found == [WEEKS]:  # otherwise the process started after that time
-            found.append(run.hear("archives")["archives"])
-            assert run.hear("magnet")["magnet"] != first["magnet"]
-            run.hear("announced")
+            found.append(run.next_with("archives")["archives"])
+            assert run.next_with("magnet")["magnet"] != first["magnet"]
+            run.next_with("announced")
         assert sum(found) == WEEKS + 1
         assert run.end(signal.SIGTERM) == (0, "")
     listed = run_json("list", here / "made", *of_member(community_of(here)))
     assert listed[-1]["from_ms"] == week.from_ms
 
 
-def test_the_next_week_is_due_when_it_has_settled() -> None:
+def test_the_next_week_is_due_after_the_settle_time() -> None:
     for settle_ms in (0, 1_000, 1_800_000, 2 * WEEK_MS):
         for now_ms in (FIRST_MS - 1, FIRST_MS, FIRST_MS + 1, FIRST_MS + settle_ms, FIRST_MS + settle_ms - 1):
             due_ms = due_after(now_ms, settle_ms)
@@ -260,11 +260,11 @@ def test_the_next_week_is_due_when_it_has_settled() -> None:
 def test_run_of_a_new_community_waits_for_its_first_week(tmp_path: Path) -> None:
     CableStore.open(tmp_path / "control").close()
     with running(tmp_path) as run:
-        assert run.hear("archives")["archives"] == 0
+        assert run.next_with("archives")["archives"] == 0
         made_store(tmp_path / "control", some_weeks(weeks=1))
         run_json("create", tmp_path / "made", "--cabal-key", CABAL_KEY, store=tmp_path / "control")
-        given = run.hear("magnet")
-        assert run.hear("announced")["announced"] == given["magnet"]
+        given = run.next_with("magnet")
+        assert run.next_with("announced")["announced"] == given["magnet"]
         assert run.end(signal.SIGTERM) == (0, "")
 
 
@@ -288,12 +288,10 @@ def removed(path: Path) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("harm", [damaged, emptied, removed])
-def test_run_ends_with_an_error_when_the_folder_cannot_be_given_any_more(
-    here: Path, harm: Callable[[Path], None]
-) -> None:
+def test_run_fails_if_its_folder_can_no_longer_be_seeded(here: Path, harm: Callable[[Path], None]) -> None:
     with running(here) as run:
-        given = run.hear("magnet")
-        run.hear("announced")
+        given = run.next_with("magnet")
+        run.next_with("announced")
         community = community_of(here)
         harm(here / "made" / community / "data")
         options = (
@@ -318,7 +316,7 @@ def test_run_ends_with_an_error_when_the_folder_cannot_be_given_any_more(
 
 
 @pytest.mark.thorough
-def test_run_ends_with_an_error_when_it_cannot_make_archives(here: Path) -> None:
+def test_run_fails_if_it_cannot_create_archives(here: Path) -> None:
     """Another profile, a used port and a missing store result in one sentence and exit status 2."""
     run_json("create", here / "made", "--cabal-key", CABAL_KEY, store=here / "control")
     for case, store in ((("--profile", "status-go"), "control"), ((), "nowhere")):
@@ -330,7 +328,7 @@ def test_run_ends_with_an_error_when_it_cannot_make_archives(here: Path) -> None
         assert (done.returncode, "Choose another address or port" in done.stderr) == (2, True)
 
 
-def test_run_ends_with_an_error_when_the_disk_takes_no_more(here: Path) -> None:
+def test_run_fails_if_the_disk_is_full(here: Path) -> None:
     """Files are limited to 150 kB: the first archive does not fit."""
     words = command("run", here / "made", "--listen", f"{HERE}:0", store=here / "control")
     with Running(of=["bash", "-c", 'ulimit -f 150; exec "$@"', "bash", *words]) as run:
@@ -338,7 +336,7 @@ def test_run_ends_with_an_error_when_the_disk_takes_no_more(here: Path) -> None:
     assert (ended, "data: File too large" in said) == (3, True), said
 
 
-def test_a_seed_that_nobody_can_reach_any_more_is_an_error(here: Path) -> None:
+def test_a_seed_that_no_longer_listens_fails(here: Path) -> None:
     run_json("create", here / "made", store=here / "control")
     community = community_of(here)
     config = TorrentConfig(enabled=True, port=0, data_folder=here / "made", torrent_folder=here / "made")
@@ -361,7 +359,7 @@ def test_a_seed_that_nobody_can_reach_any_more_is_an_error(here: Path) -> None:
 
 
 @pytest.fixture
-def partly(here: Path) -> tuple[Path, str, str]:
+def partially_fetched(here: Path) -> tuple[Path, str, str]:
     """Return a member's folder that has only the newest week, the community, and the link of all archives."""
     run_json("create", here / "made", "--cabal-key", CABAL_KEY, store=here / "control")
     community = community_of(here)
@@ -373,8 +371,8 @@ def partly(here: Path) -> tuple[Path, str, str]:
 
 
 @pytest.mark.thorough
-def test_a_folder_that_was_fetched_in_part_is_not_seeded(partly: tuple[Path, str, str]) -> None:
-    folder, community, _ = partly
+def test_a_partially_fetched_folder_is_not_seeded(partially_fetched: tuple[Path, str, str]) -> None:
+    folder, community, _ = partially_fetched
     torrent = folder / f"{community}.torrent"
     before = torrent.read_bytes()
     done = archive("seed", folder, "--community", community, "--listen", f"{HERE}:0")
@@ -386,23 +384,23 @@ def test_a_folder_that_was_fetched_in_part_is_not_seeded(partly: tuple[Path, str
     assert f"2 of {WEEKS} archives missing or damaged: those of the weeks of 2023-11-13, 2023-11-20" in done.stderr
     assert torrent.read_bytes() == before
 
-    torrent.unlink()  # as in a copy of the folder only: the holes show what is missing
+    torrent.unlink()  # as in a copy of only the folder: the holes show what is missing
     done = archive("seed", folder, "--community", community, "--listen", f"{HERE}:0")
     assert done.returncode == 2
     assert not torrent.exists()
 
 
 @pytest.mark.parametrize(("weeks", "others"), [(1, ""), (3, ""), (4, " and others")])
-def test_the_message_about_missing_archives_tells_of_others_only_if_there_are_other_weeks(
+def test_the_message_about_missing_archives_mentions_others_only_if_they_exist(
     tmp_path: Path, weeks: int, others: str
 ) -> None:
     """A week may have several archives."""
     plan, folder = plan_of(), tmp_path / CONTROL.public_key.hex()
-    said = [ANN.text("default", "x", at=FIRST_MS + week * WEEK_MS) for week in range(weeks)]
+    posts = [ANN.text("default", "x", at=FIRST_MS + week * WEEK_MS) for week in range(weeks)]
     late = [ANN.text("default", f"late {n}", at=FIRST_MS + n + 1) for n in range(5)]
-    archived(store_of(said), folder, plan)
+    archived(store_of(posts), folder, plan)
     for count in range(len(late)):
-        archived(store_of([*said, *late[: count + 1]]), folder, plan)
+        archived(store_of([*posts, *late[: count + 1]]), folder, plan)
     (folder / "data").write_bytes(b"")
     days = [Period(FIRST_MS + week * WEEK_MS, 0).first_day for week in range(min(weeks, 3))]
     with pytest.raises(IncompleteError, match=rf"those of the weeks of {', '.join(days)}{others}\. Fetch all"):
@@ -410,27 +408,29 @@ def test_the_message_about_missing_archives_tells_of_others_only_if_there_are_ot
 
 
 @pytest.mark.thorough
-def test_a_seed_sends_a_fetch_once_it_is_complete(here: Path, partly: tuple[Path, str, str]) -> None:
+def test_a_seed_offers_fetched_archives_once_they_are_complete(
+    here: Path, partially_fetched: tuple[Path, str, str]
+) -> None:
     """The seed continues with the existing data during a fetch, and then seeds everything without a restart."""
-    folder, community, link = partly
+    folder, community, link = partially_fetched
     with Seed(here / "made", community) as source:
         options = ("--listen", f"{HERE}:0", "--cabal-key", CABAL_KEY)
         fetch = ("fetch", link, folder, *of_member(community), "--peer", f"{HERE}:{source.port}")
         run_json(*fetch, store=here / "member")
         with Running("seed", folder, "--community", community, *options) as own:
-            given = own.hear("magnet")
+            given = own.next_with("magnet")
             assert given["magnet"] == link
             late_post(here, "late")
             run_json("create", here / "made", "--cabal-key", CABAL_KEY, store=here / "control")
             newer = json.loads(source.process.stdout.readline())["magnet"]  # type: ignore[union-attr] # it is a pipe
             fetch = ("fetch", newer, folder, *of_member(community), "--peer", f"{HERE}:{source.port}")
             run_json(*fetch, store=here / "member")
-            assert own.hear("magnet")["magnet"] == newer
+            assert own.next_with("magnet")["magnet"] == newer
             assert own.end(signal.SIGTERM) == (0, "")
     assert digest(here / "member") == digest(here / "control")
 
 
-def test_what_is_missing_is_known_without_a_key_too(tmp_path: Path) -> None:
+def test_missing_data_are_detected_without_the_key(tmp_path: Path) -> None:
     """Missing data is found by the torrent file, or by pieces of zeros.
 
     Zeros are accepted if the caller compared the archives with an index.
@@ -468,8 +468,8 @@ def test_what_is_missing_is_known_without_a_key_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_status_compares_with_the_newest_announced_link(here: Path, partly: tuple[Path, str, str]) -> None:
-    folder, community, link = partly
+def test_status_compares_with_the_newest_announced_link(here: Path, partially_fetched: tuple[Path, str, str]) -> None:
+    folder, community, link = partially_fetched
 
     def known(where: Path, store: str) -> dict[str, Any]:
         [found] = run_json("status", where, *of_member(community), store=here / store)

@@ -17,7 +17,7 @@ from cablestore.protocol.protobuf import fields
 
 
 @given(st.binary(max_size=200), st.binary(min_size=32, max_size=32), st.sampled_from([b"archive", b"index"]))
-def test_a_seal_is_deterministic_and_opens_with_its_key_alone(plain: bytes, key: bytes, purpose: bytes) -> None:
+def test_encryption_is_deterministic_and_only_its_key_decrypts(plain: bytes, key: bytes, purpose: bytes) -> None:
     sealed = seal(plain, key, purpose=purpose)
     assert sealed == seal(plain, key, purpose=purpose)
     assert len(sealed) == len(plain) + SEAL_OVERHEAD_BYTES
@@ -28,7 +28,7 @@ def test_a_seal_is_deterministic_and_opens_with_its_key_alone(plain: bytes, key:
         unseal(sealed, key, purpose=b"another")
 
 
-def test_equal_bytes_are_all_that_a_stranger_sees() -> None:
+def test_nonces_differ_for_different_bytes_keys_and_purposes() -> None:
     """Nonces depend on the plain bytes, the key and the purpose."""
     sealed = [
         seal(plain, key, purpose=purpose)
@@ -39,7 +39,7 @@ def test_equal_bytes_are_all_that_a_stranger_sees() -> None:
     assert len({each[8:32] for each in sealed}) == len(sealed)
 
 
-def test_a_seal_with_a_nonce_of_its_own_choice_is_rejected() -> None:
+def test_a_ciphertext_with_an_arbitrary_nonce_is_rejected() -> None:
     """The key does not permit a second form of the same archive."""
     nonce = bytes(24)
     ciphertext = sodium.crypto_aead_xchacha20poly1305_ietf_encrypt(
@@ -49,7 +49,7 @@ def test_a_seal_with_a_nonce_of_its_own_choice_is_rejected() -> None:
         unseal(sealing.MAGIC + nonce + ciphertext, KEY, purpose=b"index")
 
 
-def test_a_seal_is_not_a_protobuf() -> None:
+def test_an_encrypted_archive_is_not_valid_protobuf() -> None:
     sealed = seal(b"", KEY, purpose=b"archive")
     with pytest.raises(ArchiveError, match="invalid field"):
         list(fields(sealed, "archive"))
@@ -58,7 +58,7 @@ def test_a_seal_is_not_a_protobuf() -> None:
 
 
 @both
-def test_whether_an_archive_is_sealed_is_never_guessed(profile: Profile) -> None:
+def test_a_missing_or_unneeded_key_is_rejected(profile: Profile) -> None:
     public, private = archive_of(profile, three_posts()), archive_of(profile, three_posts(), KEY)
     with pytest.raises(ArchiveError, match="not encrypted"):
         decode_archive(profile, public.stored, public.entry(profile, 0), KEY)

@@ -64,7 +64,7 @@ def child() -> Iterator[Callable[..., subprocess.Popen[str]]]:
 # --- transfers ---------------------------------------------------------------------------------
 
 
-def test_only_what_is_wanted_moves(tmp_path: Path) -> None:
+def test_only_requested_data_are_transferred(tmp_path: Path) -> None:
     spans = fill(tmp_path / "a", ARCHIVES)
     with engine(tmp_path / "a") as giver, engine(tmp_path / "b") as member:
         magnet = giver.seed(COMMUNITY)
@@ -74,25 +74,25 @@ def test_only_what_is_wanted_moves(tmp_path: Path) -> None:
         assert remote.index() == index_of(tmp_path / "a")
         assert now(member).downloaded_bytes == 3_000
 
-        told: list[tuple[int, int]] = []
-        assert list(remote.fetch([spans[4]], lambda *here: told.append(here))) == [
+        progress: list[tuple[int, int]] = []
+        assert list(remote.fetch([spans[4]], lambda *here: progress.append(here))) == [
             (spans[4], content(tmp_path / "a", spans[4]))
         ]
         assert now(member).downloaded_bytes == 3_000 + 13 * PIECE
-        assert told[-1] == (13 * PIECE, 13 * PIECE)
-        assert told == sorted(told)
+        assert progress[-1] == (13 * PIECE, 13 * PIECE)
+        assert progress == sorted(progress)
 
         newest_first = spans[::-1]
-        found = list(remote.fetch(newest_first, lambda *here: told.append(here)))
+        found = list(remote.fetch(newest_first, lambda *here: progress.append(here)))
         assert found == [(span, content(tmp_path / "a", span)) for span in newest_first]
         assert now(member).downloaded_bytes == now(giver).uploaded_bytes == 3_000 + 50 * PIECE
-        assert told[-1] == (50 * PIECE, 50 * PIECE)
+        assert progress[-1] == (50 * PIECE, 50 * PIECE)
     for name in ("data", "index"):
         assert (tmp_path / "a" / COMMUNITY / name).read_bytes() == (tmp_path / "b" / COMMUNITY / name).read_bytes()
 
 
 @pytest.mark.thorough
-def test_only_what_was_appended_moves(tmp_path: Path) -> None:
+def test_only_appended_data_are_transferred(tmp_path: Path) -> None:
     spans = fill(tmp_path / "a", ARCHIVES)
     with engine(tmp_path / "a") as giver, engine(tmp_path / "b") as member:
         remote = opened(member, giver.seed(COMMUNITY), giver)
@@ -112,7 +112,7 @@ def test_only_what_was_appended_moves(tmp_path: Path) -> None:
     assert metainfo_of(tmp_path / "b") == metainfo_of(tmp_path / "a")
 
 
-def test_spans_need_not_be_whole_pieces(tmp_path: Path) -> None:
+def test_spans_do_not_have_to_be_whole_pieces(tmp_path: Path) -> None:
     fill(tmp_path / "a", ARCHIVES)
     size = 50 * PIECE
     spans = [Span(0, 1), Span(PIECE - 1, 2), Span(7 * PIECE + 5, 3 * PIECE), Span(size - 1, 1), Span(7 * PIECE + 5, 9)]
@@ -142,7 +142,7 @@ def test_peers_find_each_other_by_trackers_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_a_member_seeds_the_archives_that_it_has(tmp_path: Path) -> None:
+def test_a_member_seeds_its_archives(tmp_path: Path) -> None:
     spans = fill(tmp_path / "a", [2, 3, 4])
     with engine(tmp_path / "b") as member, engine(tmp_path / "c") as other:
         with engine(tmp_path / "a") as giver:
@@ -155,7 +155,7 @@ def test_a_member_seeds_the_archives_that_it_has(tmp_path: Path) -> None:
         assert dict(later.fetch(spans[1:])) == {span: content(tmp_path / "a", span) for span in spans[1:]}
 
 
-def test_only_the_newest_is_seeded(tmp_path: Path) -> None:
+def test_only_the_newest_torrent_is_seeded(tmp_path: Path) -> None:
     """METADATA_TIMEOUT_S, the default of the configuration, limits the attempts for a link without a seed."""
     assert TorrentConfig().metadata_timeout_s == limits.METADATA_TIMEOUT_S == 20
     fill(tmp_path / "a", [1])
@@ -177,7 +177,7 @@ def test_only_the_newest_is_seeded(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "b t").iterdir()] == [f"{COMMUNITY}.torrent"]
 
 
-def test_a_torrent_file_is_as_good_as_a_link(tmp_path: Path) -> None:
+def test_a_torrent_file_is_accepted_instead_of_a_link(tmp_path: Path) -> None:
     spans = fill(tmp_path / "a", [2, 1])
     with engine(tmp_path / "a") as giver, engine(tmp_path / "b") as member:
         giver.seed(COMMUNITY)
@@ -199,7 +199,7 @@ def whole_pieces(made: Path, folder: Path) -> int:
 
 
 @pytest.mark.thorough
-def test_killed_again_and_again(tmp_path: Path, child: Callable[..., subprocess.Popen[str]]) -> None:
+def test_a_repeatedly_killed_fetch_completes(tmp_path: Path, child: Callable[..., subprocess.Popen[str]]) -> None:
     """The fetching process is killed at random. All data is fetched, and written data is not fetched again."""
     spans = fill(tmp_path / "a", ARCHIVES)
     giver = child("seed", tmp_path / "a")
@@ -235,7 +235,7 @@ def test_killed_again_and_again(tmp_path: Path, child: Callable[..., subprocess.
 
 
 @pytest.mark.thorough
-def test_cancelled_at_once_and_taken_up_again(tmp_path: Path) -> None:
+def test_a_fetch_is_cancelled_immediately_and_resumed(tmp_path: Path) -> None:
     spans = fill(tmp_path / "a", ARCHIVES)
     with engine(tmp_path / "a") as giver, engine(tmp_path / "b", download_rate_bytes_per_s=1_000_000) as member:
         magnet = giver.seed(COMMUNITY)
@@ -262,14 +262,14 @@ def test_cancelled_at_once_and_taken_up_again(tmp_path: Path) -> None:
         assert now(member).downloaded_bytes <= (50 - kept) * PIECE
 
 
-def asks(member: TorrentEngine) -> bool:
+def requests_a_block(member: TorrentEngine) -> bool:
     """Return True if a block is requested from a peer."""
     [torrent] = session_of(member).get_torrents()
     return any(block["state"] == 1 for piece in torrent.get_download_queue() for block in piece["blocks"])
 
 
 @pytest.mark.thorough
-def test_who_stops_iterating_stops_fetching(tmp_path: Path) -> None:
+def test_closing_the_iterator_stops_the_fetch(tmp_path: Path) -> None:
     spans = fill(tmp_path / "a", ARCHIVES)
     with engine(tmp_path / "a") as giver, engine(tmp_path / "b", download_rate_bytes_per_s=500_000) as member:
         remote = opened(member, giver.seed(COMMUNITY), giver)
@@ -277,12 +277,12 @@ def test_who_stops_iterating_stops_fetching(tmp_path: Path) -> None:
         assert next(fetching)[0] == spans[0]
         assert now(member).pieces_here < 50  # the others arrive later
         fetching.close()  # type: ignore[attr-defined] # it is a generator
-        wait_until(lambda: not asks(member))  # blocks that are requested still arrive
+        wait_until(lambda: not requests_a_block(member))  # blocks that are requested still arrive
         assert now(member).downloaded_bytes < 50 * PIECE
         assert dict(remote.fetch(spans)) == {span: content(tmp_path / "a", span) for span in spans}
 
 
-def test_without_resume_file_what_lies_there_is_not_fetched(tmp_path: Path) -> None:
+def test_existing_data_are_not_fetched_without_a_resume_file(tmp_path: Path) -> None:
     """Holes, truncated ends and changed bits of an interrupted fetch are found; all other data is kept."""
     spans = fill(tmp_path / "a", ARCHIVES)
     shutil.copytree(tmp_path / "a", tmp_path / "b")
@@ -321,7 +321,7 @@ def new_addresses(before: set[tuple[str, str]]) -> set[str]:
     return {address for _, address in sockets() - before}
 
 
-def test_nothing_listens_to_the_outside_by_default(tmp_path: Path) -> None:
+def test_sockets_listen_only_on_loopback_by_default(tmp_path: Path) -> None:
     here = socket.inet_aton(HERE)[::-1].hex().upper()
     before = sockets()
     spans = fill(tmp_path / "a", [2, 1])
@@ -334,7 +334,7 @@ def test_nothing_listens_to_the_outside_by_default(tmp_path: Path) -> None:
         assert new_addresses(before) == {here.replace("1", "2", 1)}
 
 
-def test_nothing_is_on_by_default(tmp_path: Path) -> None:
+def test_torrents_and_discovery_are_disabled_by_default(tmp_path: Path) -> None:
     with pytest.raises(ArchiveError, match="torrents are disabled"), TorrentEngine(TorrentConfig()):
         pass
     assert TorrentConfig().port == 9025
@@ -367,7 +367,7 @@ sys.stdin.read()
 """
 
 
-def test_threads_end_with_the_engine(tmp_path: Path) -> None:
+def test_threads_end_when_the_engine_is_closed(tmp_path: Path) -> None:
     """A separate process is used, as it has no other threads.
 
     The system needs a moment to remove a thread that has ended.
@@ -383,7 +383,7 @@ def test_threads_end_with_the_engine(tmp_path: Path) -> None:
         child.communicate()
 
 
-def test_an_engine_that_has_ended_is_closed(tmp_path: Path) -> None:
+def test_a_closed_engine_rejects_calls(tmp_path: Path) -> None:
     fill(tmp_path / "a", [1])
     with engine(tmp_path / "a") as giver:
         giver.seed(COMMUNITY)
@@ -391,7 +391,7 @@ def test_an_engine_that_has_ended_is_closed(tmp_path: Path) -> None:
         giver.seed(COMMUNITY)
 
 
-def test_a_port_that_is_taken_is_an_error(tmp_path: Path) -> None:
+def test_a_port_in_use_is_rejected(tmp_path: Path) -> None:
     with engine(tmp_path / "a") as first, pytest.raises(ArchiveError, match=f"port {first.port}"):
         engine(tmp_path / "b", port=first.port).__enter__()
 
@@ -405,7 +405,7 @@ def waits_for_its_rate(limited: TorrentEngine, side: str) -> bool:
 
 @pytest.mark.thorough("member")
 @pytest.mark.parametrize("side", ["giver", "member"])
-def test_rates_hold_for_peers_nearby_too(tmp_path: Path, side: str) -> None:
+def test_rate_limits_apply_to_local_peers(tmp_path: Path, side: str) -> None:
     up = {"upload_rate_bytes_per_s": 100_000 if side == "giver" else 0}
     down = {"download_rate_bytes_per_s": 100_000 if side == "member" else 0}
     spans = fill(tmp_path / "a", [60])
@@ -446,7 +446,7 @@ def test_an_invalid_configuration_is_rejected(tmp_path: Path, wrong: dict[str, o
 
 
 @pytest.mark.skipif(not shutil.which("aria2c"), reason="aria2c is not installed")
-def test_aria2_downloads_it_intact(tmp_path: Path) -> None:
+def test_aria2_downloads_archives_intact(tmp_path: Path) -> None:
     fill(tmp_path / "a", ARCHIVES)
     with tracker() as url, engine(tmp_path / "a", trackers=(url,)) as giver:
         giver.seed(COMMUNITY)

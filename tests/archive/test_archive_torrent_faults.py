@@ -61,17 +61,17 @@ SERVED = [name for name in FOREIGN if is_loaded(FOREIGN[name]) and name != "priv
 """Foreign torrents that libtorrent can seed. It does not send the metadata of private torrents."""
 
 
-def test_enough_foreign_torrents_can_be_served() -> None:
+def test_the_important_foreign_torrents_can_be_served() -> None:
     assert {"climbs out", "absolute", "nested", "one file more", "another community", "a symlink"} <= {*SERVED}
 
 
 @pytest.mark.parametrize("name", SERVED)
-def test_foreign_metadata_leaves_nothing_on_the_disk(tmp_path: Path, name: str) -> None:
+def test_foreign_metadata_are_rejected_before_any_file_is_created(tmp_path: Path, name: str) -> None:
     torrent = bencoded({b"info": FOREIGN[name]})
     with serving(torrent, tmp_path / "theirs") as port, engine(tmp_path / "b") as member:
-        with pytest.raises(ArchiveError) as refused:
+        with pytest.raises(ArchiveError) as error:
             opened(member, magnet_of(FOREIGN[name]), port)
-        assert "no peer sent" not in str(refused.value)
+        assert "no peer sent" not in str(error.value)
         assert member.status(COMMUNITY) is None
         (tmp_path / "x.torrent").write_bytes(torrent)
         with pytest.raises(ArchiveError):
@@ -79,13 +79,13 @@ def test_foreign_metadata_leaves_nothing_on_the_disk(tmp_path: Path, name: str) 
     assert [*(tmp_path / "b").iterdir(), *(tmp_path / "b t").iterdir()] == []
 
 
-def test_metadata_as_it_should_be_is_taken_from_the_same_session(tmp_path: Path) -> None:
+def test_valid_metadata_are_accepted_from_the_same_session(tmp_path: Path) -> None:
     """Torrents that differ from the rejected ones only in the tested property are accepted."""
     with serving(bencoded({b"info": info()}), tmp_path / "theirs") as port, engine(tmp_path / "b") as member:
         assert opened(member, magnet_of(info()), port).metainfo.info == bencoded(info())
 
 
-def test_a_file_that_is_missing_or_not_a_torrent(tmp_path: Path) -> None:
+def test_a_missing_or_invalid_torrent_file_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "no").write_bytes(b"no torrent")
     with engine(tmp_path / "b") as member:
         for path in (tmp_path / "no", tmp_path / "nothing", tmp_path):
@@ -108,7 +108,7 @@ def flipped(tmp_path: Path, *, keep: int) -> None:
 
 
 @pytest.mark.thorough
-def test_flipped_bits_do_not_get_in(tmp_path: Path) -> None:
+def test_pieces_with_flipped_bits_are_rejected(tmp_path: Path) -> None:
     """STALL_TIMEOUT_S, the default, limits the wait for a piece whose peer is banned."""
     assert TorrentConfig().stall_timeout_s == limits.STALL_TIMEOUT_S
     spans = fill(tmp_path / "a", [2, 3])
@@ -147,7 +147,7 @@ def fetched(folder: Path, magnet: str, peers: tuple[Peer, ...], spans: list[Span
             return None
 
 
-def test_a_seed_that_leaves_who_wants_nothing_is_asked_again(tmp_path: Path) -> None:
+def test_a_seed_that_disconnects_idle_peers_is_contacted_again(tmp_path: Path) -> None:
     """Seeds of other clients disconnect peers without requests. libtorrent then regards such seeds as useless."""
     spans = fill(tmp_path / "a", [2, 3])
     metainfo = metainfo_of(tmp_path / "a")
@@ -169,10 +169,10 @@ def impatient(remote: TorrentRemote) -> TorrentRemote:
     return remote
 
 
-def test_liars_that_come_one_after_another_do_not_keep_a_fetch_waiting(tmp_path: Path) -> None:
+def test_a_sequence_of_malicious_peers_does_not_delay_a_fetch_forever(tmp_path: Path) -> None:
     """Each peer has a separate address, so none is banned before it sends a wrong piece.
 
-    There are more peers than a fetch waits for.
+    The number of peers exceeds the number that a fetch waits for.
     """
     fill(tmp_path / "a", [2, 3])
     flipped(tmp_path, keep=0)
@@ -188,19 +188,19 @@ def test_liars_that_come_one_after_another_do_not_keep_a_fetch_waiting(tmp_path:
                 if re.search(r"banned.*Try again later", str(stalled.value)):
                     return
 
-        with ThreadPoolExecutor(1) as thread, ExitStack() as liars:
+        with ThreadPoolExecutor(1) as thread, ExitStack() as malicious_peers:
             fetch = thread.submit(fetch_until_banned)
             for _ in range(200):
                 if fetch.done():
                     break
-                remote.swarm.handle.connect_peer(liars.enter_context(Wire(port)).endpoint)
+                remote.swarm.handle.connect_peer(malicious_peers.enter_context(Wire(port)).endpoint)
                 time.sleep(0.5)
-            assert fetch.done(), "the fetch goes on as long as liars come"
+            assert fetch.done(), "the fetch continues as long as malicious peers connect"
             fetch.result()
 
 
 @pytest.mark.thorough
-def test_a_peer_that_goes_away_is_waited_for_and_comes_back(tmp_path: Path) -> None:
+def test_a_fetch_resumes_after_its_peer_was_offline(tmp_path: Path) -> None:
     spans = fill(tmp_path / "a", [2, 3])
     with engine(tmp_path / "b") as member:
         with engine(tmp_path / "a") as giver:
@@ -216,7 +216,7 @@ def test_a_peer_that_goes_away_is_waited_for_and_comes_back(tmp_path: Path) -> N
 
 
 @pytest.mark.thorough
-def test_a_peer_that_hangs_up_is_asked_again_before_a_fetch_gives_up(tmp_path: Path) -> None:
+def test_a_peer_that_disconnects_is_contacted_again_before_a_fetch_fails(tmp_path: Path) -> None:
     """Many clients reject a connection while one with the same address exists, as a torrent leaves it here."""
     fill(tmp_path / "a", [2, 3])
     metainfo = metainfo_of(tmp_path / "a")
@@ -265,7 +265,7 @@ class _LastMoment(list[int]):
         return here
 
 
-def test_a_piece_that_comes_while_pieces_are_counted_is_not_missed(
+def test_a_piece_that_arrives_while_pieces_are_counted_is_not_missed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A separate thread handles alerts."""
@@ -276,8 +276,8 @@ def test_a_piece_that_comes_while_pieces_are_counted_is_not_missed(
         assert dict(remote.fetch(spans)) == {span: content(tmp_path / "a", span) for span in spans}
 
 
-def test_ctrl_c_at_any_instant_leaves_no_lock_of_a_session(tmp_path: Path) -> None:
-    """Otherwise the end of the session would wait for ever for the thread that reads alerts."""
+def test_ctrl_c_at_any_time_releases_the_locks_of_a_session(tmp_path: Path) -> None:
+    """Otherwise the end of the session would wait forever for the thread that reads alerts."""
     config = TorrentConfig(enabled=True, port=0, listen_address=HERE, data_folder=tmp_path, torrent_folder=tmp_path)
     session, swarm = TorrentSession(config), Swarm(None, "", set())
     interrupt_often(lambda: session.end(swarm, "interrupted"), 300)
@@ -288,7 +288,7 @@ def test_ctrl_c_at_any_instant_leaves_no_lock_of_a_session(tmp_path: Path) -> No
 
 
 @pytest.mark.thorough
-def test_what_changes_on_the_disk_is_fetched_again(tmp_path: Path) -> None:
+def test_data_changed_on_disk_are_fetched_again(tmp_path: Path) -> None:
     spans = fill(tmp_path / "a", [4, 3])
     with engine(tmp_path / "a") as giver, engine(tmp_path / "b") as member:
         remote = opened(member, giver.seed(COMMUNITY), giver)
@@ -319,7 +319,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(mount)], check=True)
 
 
-def test_without_room_nothing_is_fetched(tmp_path: Path, small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_fetched_without_enough_disk_space(
+    tmp_path: Path, small_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(limits, "MIN_FREE_DISK_SIZE_BYTES", 1_000_000)
     spans = fill(tmp_path / "a", [10, 60])
     with engine(tmp_path / "a") as giver, engine(small_disk / "b") as member:
@@ -330,7 +332,7 @@ def test_without_room_nothing_is_fetched(tmp_path: Path, small_disk: Path, monke
         assert dict(remote.fetch(spans[:1])) == {spans[0]: content(tmp_path / "a", spans[0])}
 
 
-def test_a_fetch_leaves_room_for_the_store_of_posts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fetch_reserves_disk_space_for_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """MIN_FREE_DISK_SIZE_BYTES. Data that is already stored is returned also on a fuller disk."""
     spans = fill(tmp_path / "a", [1, 2])
     with engine(tmp_path / "a") as giver, engine(tmp_path / "b") as member:
@@ -343,7 +345,7 @@ def test_a_fetch_leaves_room_for_the_store_of_posts(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.thorough
-def test_a_disk_that_fills_up_meanwhile_is_an_error_and_no_loss(
+def test_a_disk_that_fills_up_during_a_fetch_causes_an_error_without_loss(
     tmp_path: Path, small_disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "MIN_FREE_DISK_SIZE_BYTES", 0)
@@ -365,7 +367,7 @@ def test_a_disk_that_fills_up_meanwhile_is_an_error_and_no_loss(
             assert dict(remote.fetch(spans)) == {span: content(tmp_path / "a", span) for span in spans}
 
 
-def test_max_stored_archive_size_bytes(tmp_path: Path) -> None:
+def test_the_size_of_a_requested_archive_is_limited(tmp_path: Path) -> None:
     """MAX_STORED_ARCHIVE_SIZE_BYTES: an archive of that size may be requested; a larger one is never read."""
     pieces = 2 * limits.MAX_STORED_ARCHIVE_SIZE_BYTES // PIECE
     files = [{b"length": pieces * PIECE, b"path": [b"data"]}, {b"length": 7, b"path": [b"index"]}]

@@ -32,12 +32,14 @@ LINKS = st.sampled_from([0, 1, 2, 127, 128, 200])
 def posts(draw: st.DrawFn, dialect: Dialect) -> list[Post]:
     """Draw posts in order."""
     found = {}
-    for body, at, links, who in draw(st.lists(st.tuples(BODIES, TIMES_MS, LINKS, st.sampled_from(PEOPLE)), max_size=8)):
+    for body, at, links, author in draw(
+        st.lists(st.tuples(BODIES, TIMES_MS, LINKS, st.sampled_from(PEOPLE)), max_size=8)
+    ):
         raw = encode_post(
             body,
             links=tuple(bytes([n]) * 32 for n in range(links)),
             timestamp_ms=at,
-            identity=who.identity,
+            identity=author.identity,
             dialect=dialect,
         ).raw
         post = decode_post(raw, dialect)
@@ -51,20 +53,25 @@ def records_of(posts: list[Post]) -> list[bytes]:
 
 @pytest.mark.parametrize("dialect", [LEGACY, DRAFT8], ids=lambda dialect: dialect.name)
 @given(data=st.data())
-def test_messages_are_those_of_the_decoded_posts(dialect: Dialect, data: st.DataObject) -> None:
+def test_messages_equal_those_of_the_decoded_posts(dialect: Dialect, data: st.DataObject) -> None:
     history = data.draw(posts(dialect))
     found = list(messages_of(records_of(history), dialect))
     assert found == [message_of(decode_post(post.raw, dialect)) for post in history]
 
 
-def test_announcements_are_left_out() -> None:
-    told, said = ANN.text(ARCHIVES_CHANNEL, "archives 1 x", at=1_700_000_000_000), ANN.text("dev", "", at=1)
-    assert [message.payload for message in messages_of(records_of([told, said]), LEGACY)] == [said.raw]
+def test_announcements_are_omitted() -> None:
+    announcement, text_post = (
+        ANN.text(ARCHIVES_CHANNEL, "archives 1 x", at=1_700_000_000_000),
+        ANN.text("dev", "", at=1),
+    )
+    assert [message.payload for message in messages_of(records_of([announcement, text_post]), LEGACY)] == [
+        text_post.raw
+    ]
 
 
 @pytest.mark.thorough
 @given(posts(LEGACY), st.lists(st.integers(0, 8)), st.integers(0, 2**43))
-def test_weeks_are_cut_wherever_lists_end(history: list[Post], cuts: list[int], now_ms: int) -> None:
+def test_weeks_do_not_depend_on_the_lengths_of_lists(history: list[Post], cuts: list[int], now_ms: int) -> None:
     bounds = [0, *sorted(cuts), 8]
     records = records_of(history)
     lists = [records[start:stop] for start, stop in pairwise(bounds)]
@@ -76,7 +83,7 @@ def test_weeks_are_cut_wherever_lists_end(history: list[Post], cuts: list[int], 
     assert list(by_week(lists, now_ms)) == expected
 
 
-def test_names_that_only_decoding_tells_are_decoded() -> None:
+def test_long_channel_names_are_decoded() -> None:
     """A name of 64 code points has up to 256 bytes, and its length then has two."""
     for name in ("ü" * 63, "ü" * 64, "😀" * 64):
         raw = encode_post(

@@ -67,7 +67,7 @@ def root_by_layers(leaves: list[bytes]) -> bytes:
 
 
 @pytest.mark.parametrize("vector", OBSERVED, ids=lambda vector: vector["manifest_generation"] + vector["data_utf8"][:8])
-def test_ids_that_real_nodes_gave_are_found(vector: dict[str, Any]) -> None:
+def test_ids_equal_those_of_real_nodes(vector: dict[str, Any]) -> None:
     manifest = DatasetManifest.decode(bytes.fromhex(vector["manifest_hex"]))
     assert manifest.encode().hex() == vector["manifest_hex"]
     assert str(manifest_cid(manifest)) == vector["manifest_cid"]
@@ -79,12 +79,12 @@ def test_ids_that_real_nodes_gave_are_found(vector: dict[str, Any]) -> None:
     assert len(data) == manifest.dataset_size_bytes
 
 
-def test_a_tree_of_another_fork_is_found() -> None:
+def test_the_tree_id_equals_that_of_another_fork() -> None:
     for vector in VECTORS["tree_cid_only"]:
         assert str(hashed(vector["data_utf8"].encode())[0]) == vector["tree_cid"]
 
 
-def test_roots_of_the_shapes_in_nim_codex_tests_are_found() -> None:
+def test_roots_equal_those_of_the_nim_codex_tests() -> None:
     for vector in VECTORS["merkle_roots_from_nim_codex_test_shapes"]:
         leaves = [b"%032d" % i for i in range(1, vector["n"] + 1)]
         assert tree_cid(leaves).digest.hex() == vector["root_hex"]
@@ -103,7 +103,7 @@ def test_datasets_of_several_blocks_have_the_derived_ids(vector: dict[str, Any])
     assert manifest.block_count == vector["blocks"]
 
 
-def test_the_second_generation_of_logos_is_written_as_its_source_says() -> None:
+def test_manifests_of_the_second_logos_generation_match_its_source() -> None:
     tree, _ = hashed(b"payload")
     manifest = DatasetManifest(tree, 7, "a", "b/c", ManifestFormat.LOGOS2)
     inner = (
@@ -122,7 +122,7 @@ def test_the_second_generation_of_logos_is_written_as_its_source_says() -> None:
 )  # fmt: skip
 @example(data=bytes(3 * BLOCK_SIZE_BYTES), cuts=[BLOCK_SIZE_BYTES, BLOCK_SIZE_BYTES, 2 * BLOCK_SIZE_BYTES - 1])
 @settings(max_examples=150)
-def test_the_id_of_a_dataset_does_not_depend_on_the_cuts_it_comes_in(data: bytes, cuts: list[int]) -> None:
+def test_the_id_of_a_dataset_does_not_depend_on_its_chunks(data: bytes, cuts: list[int]) -> None:
     tree, leaves = hashed(data, cuts)
     blocks = [data[at : at + BLOCK_SIZE_BYTES] for at in range(0, len(data), BLOCK_SIZE_BYTES)]
     expected = [sha256(block.ljust(BLOCK_SIZE_BYTES, b"\0")).digest() for block in blocks]
@@ -131,7 +131,7 @@ def test_the_id_of_a_dataset_does_not_depend_on_the_cuts_it_comes_in(data: bytes
 
 
 @pytest.mark.parametrize("count", [*range(1, 40), 63, 64, 65, 127, 128, 129, 1000, 4097])
-def test_roots_of_all_shapes_are_those_of_the_rule(count: int) -> None:
+def test_roots_of_any_number_of_leaves_equal_their_definition(count: int) -> None:
     leaves = [sha256(b"%d" % i).digest() for i in range(count)]
     assert tree_cid(leaves).digest == root_by_layers(leaves)
 
@@ -143,7 +143,7 @@ def test_an_empty_dataset_has_no_id() -> None:
         tree_cid([])
 
 
-def test_hashing_takes_the_same_memory_whatever_the_size() -> None:
+def test_the_memory_of_hashing_does_not_depend_on_the_size() -> None:
     part = bytes(range(256)) * 4096
 
     def peak(parts: int) -> int:
@@ -165,7 +165,7 @@ def test_hashing_takes_the_same_memory_whatever_the_size() -> None:
 @given(st.sampled_from([CODEC_MANIFEST, CODEC_BLOCK, CODEC_TREE]), DIGESTS)
 @example(CODEC_BLOCK, bytes(32))
 @example(CODEC_TREE, b"\xff" * 32)
-def test_ids_come_back_from_text_and_bytes(codec: int, digest: bytes) -> None:
+def test_ids_survive_a_round_trip_through_strings_and_bytes(codec: int, digest: bytes) -> None:
     cid = Cid(codec, digest)
     assert Cid.parse(str(cid)) == cid == Cid.decode(cid.encode())
     assert len(str(cid)) == 52
@@ -178,12 +178,12 @@ def test_ids_come_back_from_text_and_bytes(codec: int, digest: bytes) -> None:
 @example("z" + "1" * 51)
 @example("zDvZRwzmBEaJ338xaCHbKbGAJ4X41YyccS6eyorrYBbmPnWuLxC0")
 @example("QmYwAPJzv5CZsnA625s3Xf2nemtYgPpHdWEz79ojWnFiHrznzPFL")
-def test_no_other_text_is_an_id(text: str) -> None:
+def test_a_string_is_its_id_or_rejected(text: str) -> None:
     with suppress(ArchiveError):
         assert str(Cid.parse(text)) == text
 
 
-def test_the_leaf_of_a_block_is_that_of_the_padded_block() -> None:
+def test_the_leaf_of_a_block_equals_that_of_the_padded_block() -> None:
     assert leaf_of(b"a") == leaf_of(b"a\0") == sha256(b"a".ljust(BLOCK_SIZE_BYTES, b"\0")).digest()
     assert leaf_of(b"a") != leaf_of(b"b")
     for size in (0, BLOCK_SIZE_BYTES + 1):
@@ -192,7 +192,7 @@ def test_the_leaf_of_a_block_is_that_of_the_padded_block() -> None:
 
 
 @given(st.binary(max_size=45))
-def test_no_other_bytes_are_an_id(data: bytes) -> None:
+def test_random_bytes_are_rejected_as_ids(data: bytes) -> None:
     with pytest.raises(ArchiveError):
         Cid.decode(data)
 
@@ -201,7 +201,7 @@ def test_no_other_bytes_are_an_id(data: bytes) -> None:
 
 
 @given(DIGESTS, st.integers(1, limits.MAX_DATASET_SIZE_BYTES), FILENAMES, MEDIA_TYPES, st.sampled_from(ManifestFormat))
-def test_manifests_of_all_generations_come_back(
+def test_manifests_of_all_generations_survive_a_round_trip(
     digest: bytes, size_bytes: int, filename: str | None, mimetype: str | None, manifest_format: ManifestFormat
 ) -> None:
     manifest = DatasetManifest(Cid(CODEC_TREE, digest), size_bytes, filename, mimetype, manifest_format)
@@ -214,7 +214,7 @@ def test_manifests_of_all_generations_come_back(
 
 
 @given(st.sampled_from(OBSERVED), st.data())
-def test_a_changed_manifest_is_another_one_or_none(vector: dict[str, Any], data: st.DataObject) -> None:
+def test_a_changed_manifest_is_decoded_without_loss_or_rejected(vector: dict[str, Any], data: st.DataObject) -> None:
     whole = bytes.fromhex(vector["manifest_hex"])
     at, to = data.draw(st.integers(0, len(whole) - 1)), data.draw(st.binary(max_size=3))
     changed = whole[:at] + to + whole[at + data.draw(st.integers(0, 2)) :]
@@ -226,7 +226,7 @@ def test_a_changed_manifest_is_another_one_or_none(vector: dict[str, Any], data:
 @given(st.binary(max_size=200))
 @example(b"\x0a\x00")
 @example(b"\x0a\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01")
-def test_any_bytes_are_at_most_rejected(data: bytes) -> None:
+def test_random_bytes_are_rejected_as_manifests(data: bytes) -> None:
     with pytest.raises(ArchiveError):
         DatasetManifest.decode(data)
 
@@ -250,7 +250,7 @@ def test_an_erasure_coded_dataset_is_rejected_with_a_reason() -> None:
         DatasetManifest.decode(bytes([0x0A, len(inner)]) + inner)
 
 
-def test_limits_of_manifests() -> None:
+def test_the_sizes_in_manifests_are_limited() -> None:
     """MAX_DATASET_SIZE_BYTES, MAX_FILENAME_SIZE_BYTES and MAX_MANIFEST_SIZE_BYTES apply to received manifests."""
     tree, _ = hashed(b"x")
     size_bytes = limits.MAX_DATASET_SIZE_BYTES

@@ -82,8 +82,8 @@ FALSE_CLAIMS: dict[str, dict[str, Any]] = {
     "a shorter one": {"data": DATA[:-1]},
     "a longer one": {"data": DATA + b"x"},
     "a longer one, of zeros that its tree does not show": {"data": DATA + b"\0"},
-    "a shorter one of untold length": {"data": writing(DATA[:-1])},
-    "a longer one of untold length": {"data": writing(DATA, b"x")},
+    "a shorter one of unknown length": {"data": writing(DATA[:-1])},
+    "a longer one of unknown length": {"data": writing(DATA, b"x")},
     "nothing": {"data": b""},
     "bytes without end": {"data": without_end},
     "bytes without end, with leaves": {"data": without_end, "leaves": LEAVES},
@@ -127,10 +127,10 @@ def test_false_answers_of_a_node_do_not_change_existing_files(lie: str, tmp_path
     assert target.read_bytes() == b"precious"
 
 
-def test_a_wrong_block_ends_a_download_at_once_where_there_are_leaves(tmp_path: Path) -> None:
+def test_a_wrong_block_aborts_a_download_immediately_if_leaves_are_known(tmp_path: Path) -> None:
     sent = 0
 
-    async def much(response: web.StreamResponse) -> None:
+    async def send_wrong_blocks(response: web.StreamResponse) -> None:
         nonlocal sent
         for at in range(0, len(large), 1 << 20):
             await response.write(wrong[at : at + (1 << 20)])
@@ -139,21 +139,21 @@ def test_a_wrong_block_ends_a_download_at_once_where_there_are_leaves(tmp_path: 
     large = random.randbytes(64 << 20)
     wrong = changed(large, 5)
     cid, manifest, leaves = described(large)
-    node = ScriptedNode(data=much, manifest=item_json(cid, manifest), leaves=leaves)
+    node = ScriptedNode(data=send_wrong_blocks, manifest=item_json(cid, manifest), leaves=leaves)
     with pytest.raises(ArchiveError, match="wrong bytes"):
         with_client(node, lambda client: client.download(cid, tmp_path / "target"))
     assert sent < len(large) // 2
 
 
 @pytest.mark.parametrize("answer", [str(OTHER_CID).encode(), b"no id", b"", str(CID).encode() * 2, without_end])
-def test_an_upload_that_is_answered_with_another_id_is_rejected(answer: Any) -> None:
+def test_an_upload_with_a_wrong_id_in_the_response_is_rejected(answer: Any) -> None:
     node = ScriptedNode(uploaded=answer, manifest=item_json(OTHER_CID, OTHER_MANIFEST))
     with pytest.raises(ArchiveError):
         with_client(node, lambda client: client.upload_bytes(DATA, filename="a"))
 
 
 @pytest.mark.parametrize("manifest_format", ManifestFormat)
-def test_an_upload_is_recognised_in_all_generations(manifest_format: ManifestFormat) -> None:
+def test_the_id_of_an_upload_is_verified_in_all_generations(manifest_format: ManifestFormat) -> None:
     manifest = DatasetManifest(MANIFEST.tree, len(DATA), "a", "b/c", manifest_format)
     node = ScriptedNode(uploaded=str(manifest_cid(manifest)).encode())
     uploaded = with_client(node, lambda client: client.upload_bytes(DATA, filename="a", mimetype="b/c"))
@@ -161,32 +161,32 @@ def test_an_upload_is_recognised_in_all_generations(manifest_format: ManifestFor
     assert (uploaded.tree, uploaded.size_bytes) == (MANIFEST.tree, len(DATA))
 
 
-def test_an_upload_under_a_manifest_of_unknown_kind_is_taken_when_it_has_our_tree() -> None:
+def test_an_upload_with_an_unknown_manifest_is_accepted_if_its_tree_matches() -> None:
     node = ScriptedNode(uploaded=str(OTHER_CID).encode(), manifest=item_json(OTHER_CID, MANIFEST))
     uploaded = with_client(node, lambda client: client.upload_bytes(DATA, filename="a"))
     assert uploaded == (OTHER_CID, MANIFEST.tree, len(DATA), None)
-    for name, told_ in (("b", MANIFEST), ("a", OTHER_MANIFEST)):  # a node may choose another name for our tree
-        manifest = DatasetManifest(told_.tree, len(DATA), name)
+    for name, answered in (("b", MANIFEST), ("a", OTHER_MANIFEST)):  # A node may choose another name for our tree.
+        manifest = DatasetManifest(answered.tree, len(DATA), name)
         node = ScriptedNode(
             uploaded=str(manifest_cid(manifest)).encode(), manifest=item_json(manifest_cid(manifest), manifest)
         )
         upload = lambda client: client.upload_bytes(DATA, filename="a")  # noqa: E731 - used twice
-        if told_ is MANIFEST:
+        if answered is MANIFEST:
             assert with_client(node, upload).manifest == manifest
         else:
             with pytest.raises(ArchiveError, match="wrong content id"):
                 with_client(node, upload)
 
 
-def test_a_list_has_the_verified_datasets_and_the_problems_of_the_others() -> None:
+def test_a_list_contains_verified_datasets_and_the_problems_of_others() -> None:
     forged = item_json(CID, OTHER_MANIFEST)
-    known, refused = with_client(ScriptedNode(listed={"content": [ITEM, forged, 3]}), lambda client: client.datasets())
+    known, problems = with_client(ScriptedNode(listed={"content": [ITEM, forged, 3]}), lambda client: client.datasets())
     assert known == [(CID, MANIFEST)]
-    assert len(refused) == 2
-    assert "in any known format" in refused[0]
+    assert len(problems) == 2
+    assert "in any known format" in problems[0]
 
 
-def test_limits_of_answers() -> None:
+def test_the_sizes_of_responses_are_limited() -> None:
     """MAX_DATASET_LIST_SIZE_BYTES and MAX_MANIFEST_SIZE_BYTES limit endless answers."""
     with pytest.raises(ArchiveError, match=f"more than {limits.MAX_DATASET_LIST_SIZE_BYTES} bytes"):
         with_client(ScriptedNode(listed=without_end), lambda client: client.datasets())
@@ -208,7 +208,7 @@ JSON = st.recursive(
 @pytest.mark.thorough
 @given(JSON)
 @settings(max_examples=120)
-def test_any_json_of_a_node_is_at_most_rejected(answer: Any) -> None:
+def test_any_json_of_a_node_is_accepted_or_rejected(answer: Any) -> None:
     raw = json.dumps(answer).encode()
     for read in (
         lambda: read_manifest_of(CID, raw),
@@ -239,7 +239,7 @@ def test_a_manifest_with_one_field_changed_is_rejected(key: str, value: Any) -> 
 # --- interruptions -----------------------------------------------------------------------------------
 
 
-def test_a_download_continues_behind_the_last_good_block(tmp_path: Path) -> None:
+def test_a_download_continues_after_the_last_valid_block(tmp_path: Path) -> None:
     target = tmp_path / "target"
     cut = 3 * BLOCK_SIZE_BYTES + 1_000
     node = ScriptedNode(data=DATA, manifest=ITEM, leaves=LEAVES, accepts_ranges=True, cut_at=cut)
@@ -263,7 +263,7 @@ def test_a_download_continues_behind_the_last_good_block(tmp_path: Path) -> None
     has_leaves=st.booleans(), accepts_ranges=st.booleans(),
 )  # fmt: skip
 @settings(max_examples=80)
-def test_whatever_an_earlier_download_left_the_file_is_right_or_is_not_there(
+def test_a_resumed_download_results_in_the_right_file_or_none(
     tmp_path_factory: pytest.TempPathFactory, kept: int, wrong: int | None, has_leaves: bool, accepts_ranges: bool
 ) -> None:
     folder = tmp_path_factory.mktemp("left")
@@ -282,7 +282,7 @@ def test_whatever_an_earlier_download_left_the_file_is_right_or_is_not_there(
             asked = [ask for ask in node.asked if ask.startswith(f"GET {CID}")]
             assert asked == ([] if start == len(DATA) else [f"GET {CID}" + (f" bytes={start}-" if start else "")])
     except ArchiveError:
-        assert is_wrong  # without leaves, a wrong part is found at the end and nothing is kept
+        assert is_wrong  # without leaves, a wrong part is found at the end and discarded
         assert not has_leaves
         assert list(folder.iterdir()) == []
         fetch(node, folder / "target")
@@ -328,7 +328,7 @@ asyncio.run(work())
     assert [path.name for path in tmp_path.iterdir()] == ["target"]
 
 
-def test_two_downloads_of_one_dataset_to_one_folder_do_not_write_in_one_file(tmp_path: Path) -> None:
+def test_two_downloads_of_one_dataset_do_not_write_to_the_same_file(tmp_path: Path) -> None:
     async def both(client: ContentClient) -> list[Any]:
         work = [client.download(CID, tmp_path / name) for name in ("one", "other")]
         return await asyncio.gather(*work, return_exceptions=True)
@@ -342,7 +342,7 @@ def test_two_downloads_of_one_dataset_to_one_folder_do_not_write_in_one_file(tmp
         assert path.read_bytes() == DATA
 
 
-def test_a_node_that_falls_silent_is_given_up(tmp_path: Path) -> None:
+def test_a_download_from_a_silent_node_times_out(tmp_path: Path) -> None:
     """STALL_TIMEOUT_S is the client's default time-out; the test shortens it."""
 
     async def silent(response: web.StreamResponse) -> None:
@@ -368,7 +368,7 @@ def test_a_node_that_falls_silent_is_given_up(tmp_path: Path) -> None:
         fetch(ScriptedNode(data=slow, manifest=ITEM), tmp_path / "target", total_timeout_s=0.4)
 
 
-def test_an_upload_that_the_node_does_not_take_is_given_up() -> None:
+def test_an_upload_to_a_node_that_does_not_read_times_out() -> None:
     async def deaf(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             await asyncio.sleep(LIMIT_S)
@@ -386,7 +386,7 @@ def test_an_upload_that_the_node_does_not_take_is_given_up() -> None:
     asyncio.run(run())
 
 
-def test_nobody_there_and_uploads_that_a_node_rejects(tmp_path: Path) -> None:
+def test_unreachable_nodes_and_error_statuses_raise_errors(tmp_path: Path) -> None:
     with pytest.raises(UnreachableError, match="does not answer"):
         download_file("http://127.0.0.1:1", CID, tmp_path / "target")
     for url in ("", "ftp://x", "http://", "nonsense", "http://127.0.0.1:99999"):
@@ -402,7 +402,7 @@ def test_nobody_there_and_uploads_that_a_node_rejects(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_too_large_for_the_caller_or_the_disk_is_not_fetched(
+def test_a_dataset_too_large_for_the_caller_or_the_disk_is_not_fetched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Downloads also leave MIN_FREE_DISK_SIZE_BYTES free."""
@@ -416,7 +416,7 @@ def test_what_is_too_large_for_the_caller_or_the_disk_is_not_fetched(
     assert f"GET {CID}" not in node.asked
 
 
-def test_whoever_knows_the_manifest_does_not_ask_for_it(tmp_path: Path) -> None:
+def test_a_known_manifest_is_not_requested(tmp_path: Path) -> None:
     cid, node = honest(DATA, manifest=None)
     with_client(node, lambda client: client.download(cid, tmp_path / "target", manifest=MANIFEST))
     assert (tmp_path / "target").read_bytes() == DATA
@@ -429,7 +429,7 @@ def test_both_forms_of_exists_are_read(answer: Any) -> None:
     assert with_client(ScriptedNode(exists={"has": False}), lambda client: client.exists(CID)) is False
 
 
-def test_a_client_that_is_not_open_raises_an_error() -> None:
+def test_a_closed_client_raises_an_error() -> None:
     with pytest.raises(ArchiveError, match="not open"):
         asyncio.run(ContentClient("http://127.0.0.1:1").exists(CID))
 
@@ -438,7 +438,7 @@ class _KilledError(BaseException):
     """Ends a download as SIGKILL does."""
 
 
-def test_a_kill_while_the_target_appears_leaves_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kill_at_the_final_rename_leaves_only_the_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     replace = Path.replace
 
     def killed(self: Path, target: Path) -> None:

@@ -1,7 +1,7 @@
 """Published clients of Codex work with our endpoint without changes.
 
 The Python client is `pip install codex-api-client`. For the JavaScript client, run `npm install @codex-storage/sdk-js
-undici` in a folder and set CABLESTORE_NODE_MODULES to that folder.
+undici` in a folder. Set CABLESTORE_NODE_MODULES to that folder.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def test_the_python_client_works_unchanged(node: ServedContent, tmp_path: Path) 
 
 def test_the_javascript_client_works_unchanged(node: ServedContent, tmp_path: Path) -> None:
     if shutil.which("node") is None:
-        pytest.skip("there is no Node.js")
+        pytest.skip("Node.js is not installed")
     modules = os.environ.get("CABLESTORE_NODE_MODULES")
     if not modules:
         pytest.skip("CABLESTORE_NODE_MODULES names no folder with @codex-storage/sdk-js: npm install it there")
@@ -73,19 +73,19 @@ def test_the_javascript_client_works_unchanged(node: ServedContent, tmp_path: Pa
     command = ["node", str(SDK), node.url, str(large), str(copy)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT_S)
     assert done.returncode == 0, done.stderr
-    told: dict[str, Any] = json.loads(done.stdout)
-    assert told["cid"] == PAYLOAD_CID
-    assert set(told["cids"]) == {told["cid"], told["unnamed"], told["large"]}
-    assert told["local"] == told["stream"] == "payload"
-    assert (told["type"], told["disposition"]) == ("text/plain", 'attachment; filename="hello.txt"')
-    assert told["network"]["cid"] == told["manifest"]["cid"] == PAYLOAD_CID
-    assert told["manifest"]["manifest"]["datasetSize"] == 7
-    assert told["space"]["totalBlocks"] == 1 + -(-20_000_000 // 65_536) + 3
+    output: dict[str, Any] = json.loads(done.stdout)
+    assert output["cid"] == PAYLOAD_CID
+    assert set(output["cids"]) == {output["cid"], output["unnamed"], output["large"]}
+    assert output["local"] == output["stream"] == "payload"
+    assert (output["type"], output["disposition"]) == ("text/plain", 'attachment; filename="hello.txt"')
+    assert output["network"]["cid"] == output["manifest"]["cid"] == PAYLOAD_CID
+    assert output["manifest"]["manifest"]["datasetSize"] == 7
+    assert output["space"]["totalBlocks"] == 1 + -(-20_000_000 // 65_536) + 3
     assert copy.read_bytes() == large.read_bytes()
-    assert told["info"]["codex"]["version"] == "cablestore"
-    assert (told["bad"]["error"], told["bad"]["code"]) == (True, 400)
-    assert (told["badName"]["error"], told["badName"]["code"]) == (True, 422)
-    assert "invalid filename" in told["badName"]["message"]
-    assert (told["empty"]["error"], told["empty"]["code"]) == (True, 422)
-    assert told["deleted"] is True
-    assert told["gone"]["code"] == 404
+    assert output["info"]["codex"]["version"] == "cablestore"
+    assert (output["bad"]["error"], output["bad"]["code"]) == (True, 400)
+    assert (output["badName"]["error"], output["badName"]["code"]) == (True, 422)
+    assert "invalid filename" in output["badName"]["message"]
+    assert (output["empty"]["error"], output["empty"]["code"]) == (True, 422)
+    assert output["deleted"] is True
+    assert output["gone"]["code"] == 404

@@ -62,7 +62,7 @@ def test_a_damaged_dataset_can_be_deleted(tmp_path: Path, run: Run, damage: str)
     assert [len(list((folder / kind).iterdir())) for kind in ("data", "leaves", "manifests")] == [1, 1, 1]
 
 
-def test_a_node_stops_serving_what_is_deleted(tmp_path: Path, run: Run) -> None:
+def test_a_node_does_not_serve_deleted_datasets(tmp_path: Path, run: Run) -> None:
     folder = tmp_path / "content"
     stored(folder)
 
@@ -82,7 +82,7 @@ def test_a_node_stops_serving_what_is_deleted(tmp_path: Path, run: Run) -> None:
         assert (status, printed, "dataset not found" in errors) == (2, "", True)
 
 
-def test_bad_input_is_one_line_and_status_2(tmp_path: Path, run: Run) -> None:
+def test_bad_input_is_rejected_in_one_line_with_status_2(tmp_path: Path, run: Run) -> None:
     missing = tmp_path / "nowhere"
     for words, expected in (
         ((CID,), "exactly one of --node URL and --content-folder DIR"),
@@ -99,7 +99,7 @@ def test_bad_input_is_one_line_and_status_2(tmp_path: Path, run: Run) -> None:
 
 @pytest.mark.thorough("data-empty", "data-flipped")
 @pytest.mark.parametrize(("kind", "how"), [("data", "empty"), ("data", "flipped"), ("leaves", "missing")])
-def test_what_a_node_cannot_serve_is_published_again(tmp_path: Path, kind: str, how: str) -> None:
+def test_a_dataset_that_a_node_cannot_serve_is_published_again(tmp_path: Path, kind: str, how: str) -> None:
     """The node has the manifest and is running while its file is damaged."""
     with store_of(some_weeks()) as store:
         files = archived(store, community_folder(tmp_path, CONTROL.public_key), plan_of("rfc61", None))
@@ -126,7 +126,7 @@ async def download_all(url: str, cids: list[Cid], target: Path) -> None:
             await client.download(cid, target)
 
 
-def test_a_manifest_that_cannot_be_read_does_not_stop_the_others(tmp_path: Path) -> None:
+def test_an_unreadable_manifest_does_not_affect_others(tmp_path: Path) -> None:
     folder = tmp_path / "content"
     stored(folder)
     (folder / "manifests" / str(CID)).unlink()

@@ -59,7 +59,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedContent]:
 # --- round trips -------------------------------------------------------------------------------------
 
 
-def test_a_real_content_id_comes_back_with_everything_the_api_says(node: ServedContent) -> None:
+def test_an_upload_has_the_id_and_fields_of_the_codex_api(node: ServedContent) -> None:
     assert (
         put(node, b"payload", Content_Type="text/plain", Content_Disposition='attachment; filename="hello.txt"')
         == PAYLOAD_CID
@@ -96,7 +96,7 @@ def test_a_real_content_id_comes_back_with_everything_the_api_says(node: ServedC
     mimetype=st.sampled_from([None, "text/plain", "application/x-archive+zstd"]),
 )  # fmt: skip
 @settings(max_examples=40)
-def test_what_is_uploaded_comes_back(
+def test_an_upload_is_downloaded_unchanged(
     node: ServedContent,
     tmp_path_factory: pytest.TempPathFactory,
     size: int,
@@ -123,7 +123,7 @@ def test_an_upload_in_chunks_has_the_same_id(node: ServedContent) -> None:
 
 @given(st.integers(0, 400_000))
 @settings(max_examples=40)
-def test_a_download_can_begin_anywhere(node: ServedContent, start: int) -> None:
+def test_a_download_can_start_at_any_byte(node: ServedContent, start: int) -> None:
     data = bytes_of(5, 5 * BLOCK_SIZE_BYTES + 9)
     cid = put(node, data)
     status, headers, body = ask(node, "GET", f"/data/{cid}", Range=f"bytes={start}-")
@@ -140,13 +140,13 @@ def test_a_download_can_begin_anywhere(node: ServedContent, start: int) -> None:
 @pytest.mark.parametrize(
     "value", ["bytes=-5", "bytes=1-2", "bytes=x-", "lines=1-", "bytes=1-,3-", "bytes=99999999999999999999-"]
 )
-def test_other_ranges_are_answered_with_the_whole(node: ServedContent, value: str) -> None:
+def test_unsupported_ranges_return_the_whole_dataset(node: ServedContent, value: str) -> None:
     cid = put(node, b"0123456789")
     assert ask(node, "GET", f"/data/{cid}", Range=value)[::2] == (200, b"0123456789")
 
 
 @pytest.mark.thorough
-def test_many_clients_at_once_get_what_they_put(tmp_path: Path, node: ServedContent) -> None:
+def test_concurrent_clients_download_their_uploads_unchanged(tmp_path: Path, node: ServedContent) -> None:
     async def one(number: int) -> None:
         data = bytes_of(100 + number // 2, 400_000 + number // 2)  # two clients each upload the same data
         folder = tmp_path / f"{number}"
@@ -206,7 +206,7 @@ def test_an_empty_upload_is_rejected(node: ServedContent) -> None:
     assert ask(node, "POST", "/data", b"")[::2] == (422, b"empty body: a dataset has at least one byte")
 
 
-def test_bad_and_unknown_ids_have_their_statuses(node: ServedContent) -> None:
+def test_invalid_and_unknown_ids_have_different_statuses(node: ServedContent) -> None:
     unknown = str(described(b"never stored")[0])
     block = str(Cid(CODEC_BLOCK, bytes(32)))
     routes = [
@@ -234,7 +234,7 @@ def test_bad_and_unknown_ids_have_their_statuses(node: ServedContent) -> None:
 
 @given(st.binary(max_size=300))
 @settings(max_examples=60)
-def test_no_bytes_on_a_connection_harm_the_server(node: ServedContent, noise: bytes) -> None:
+def test_random_bytes_on_a_connection_do_not_harm_the_server(node: ServedContent, noise: bytes) -> None:
     for head in (
         b"",
         b"POST /api/codex/v1/data HTTP/1.1\r\nHost: archives.example.org:81\r\n",
@@ -248,7 +248,7 @@ def test_no_bytes_on_a_connection_harm_the_server(node: ServedContent, noise: by
     assert ask(node, "GET", "/space")[0] == 200
 
 
-def test_an_upload_that_breaks_leaves_nothing(tmp_path: Path) -> None:
+def test_an_interrupted_upload_leaves_no_files(tmp_path: Path) -> None:
     incoming = tmp_path / "store" / "incoming"
     with served(tmp_path / "store") as node:
         for head in (b"Content-Length: 9000000\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n100000\r\n"):
@@ -273,7 +273,7 @@ def test_an_upload_that_breaks_leaves_nothing(tmp_path: Path) -> None:
     ],
     ids=["upload cut", "wrong chunk", "download cut", "wrong version", "long header"],
 )
-def test_a_client_that_breaks_off_is_one_line_of_the_log(
+def test_a_broken_connection_is_logged_in_one_line(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, sent: bytes
 ) -> None:
     async def work(server: ContentServer, client: ContentClient) -> None:
@@ -288,13 +288,13 @@ def test_a_client_that_breaks_off_is_one_line_of_the_log(
 
     caplog.set_level(logging.INFO)
     with_server(tmp_path, work)
-    (said,) = caplog.records
-    assert said.message == "connection closed: not HTTP, or aborted by the client"
-    assert (said.levelno, said.exc_info) == (logging.INFO, None)
-    assert vars(said)["reason"]
+    (record,) = caplog.records
+    assert record.message == "connection closed: not HTTP, or aborted by the client"
+    assert (record.levelno, record.exc_info) == (logging.INFO, None)
+    assert vars(record)["reason"]
 
 
-def test_a_full_store_reports_it(tmp_path: Path) -> None:
+def test_a_full_store_rejects_uploads_with_a_reason(tmp_path: Path) -> None:
     async def work(_: ContentServer, client: ContentClient) -> None:
         kept = (await client.upload_bytes(bytes_of(1, 3 * BLOCK_SIZE_BYTES))).cid
         with pytest.raises(NoRoomError, match="507"):
@@ -306,7 +306,7 @@ def test_a_full_store_reports_it(tmp_path: Path) -> None:
     with_server(tmp_path, work, quota_size_bytes=4 * BLOCK_SIZE_BYTES)
 
 
-def test_uploads_at_once_are_limited(tmp_path: Path) -> None:
+def test_concurrent_uploads_are_limited(tmp_path: Path) -> None:
     """MAX_UPLOADS_AT_ONCE: a further upload is rejected, and accepted after another has ended."""
     head = b"POST /api/codex/v1/data HTTP/1.1\r\nHost: archives.example.org:81\r\nContent-Length: 7\r\n\r\n"
     with served(tmp_path / "store") as node, ExitStack() as open_ones:
@@ -328,7 +328,7 @@ def connections(server: ContentServer) -> list[object]:
 
 
 @pytest.mark.thorough
-def test_who_sends_or_reads_nothing_is_let_go(tmp_path: Path) -> None:
+def test_idle_clients_are_disconnected(tmp_path: Path) -> None:
     """STALL_TIMEOUT_S is the server's default time-out; the test shortens it."""
 
     async def stored(_: ContentServer, client: ContentClient) -> Cid:
@@ -359,7 +359,7 @@ def test_who_sends_or_reads_nothing_is_let_go(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("is_client_impatient", [True, False], ids=["upload", "download"])
-def test_a_slow_link_is_not_taken_for_a_silent_one(tmp_path: Path, *, is_client_impatient: bool) -> None:
+def test_a_slow_client_is_not_disconnected_as_idle(tmp_path: Path, *, is_client_impatient: bool) -> None:
     """Within the time-out, the link transfers less than one hashed part and less than the kernel's buffers hold."""
     data = random.randbytes(6_000_000)
 
@@ -379,7 +379,7 @@ def test_a_slow_link_is_not_taken_for_a_silent_one(tmp_path: Path, *, is_client_
     assert is_client_impatient or (tmp_path / "got").read_bytes() == data
 
 
-def test_a_damaged_dataset_is_never_served_as_a_whole_one(tmp_path: Path) -> None:
+def test_a_damaged_dataset_is_never_served_completely(tmp_path: Path) -> None:
     data = random.randbytes(3_000_000)
 
     async def work(server: ContentServer, client: ContentClient) -> None:
@@ -400,7 +400,7 @@ def test_a_damaged_dataset_is_never_served_as_a_whole_one(tmp_path: Path) -> Non
 # --- the process -------------------------------------------------------------------------------------
 
 
-def test_it_listens_on_this_machine_alone_by_default(tmp_path: Path) -> None:
+def test_the_server_listens_only_on_loopback_by_default(tmp_path: Path) -> None:
     async def work(server: ContentServer, _: ContentClient) -> None:
         assert server.address[0] == "127.0.0.1"
         with ContentStore.open(tmp_path / "other") as other:
@@ -418,7 +418,7 @@ ROUTES = [("GET", "/data"), ("POST", "/data"), ("GET", "/space"), ("DELETE", f"/
 
 
 @pytest.mark.parametrize(("method", "route"), ROUTES)
-def test_a_host_that_is_not_its_own_is_rejected(node: ServedContent, method: str, route: str) -> None:
+def test_a_request_with_a_foreign_host_name_is_rejected(node: ServedContent, method: str, route: str) -> None:
     """A web page uses DNS rebinding: its name resolves to this machine, and its requests have its name and any port."""
     body = b"x" if method == "POST" else None
     foreign = ["evil.example", "localhost.evil.example", "evil.example@localhost", "127.0.0.1.nip.io", "", "[::1", "*"]
@@ -430,7 +430,7 @@ def test_a_host_that_is_not_its_own_is_rejected(node: ServedContent, method: str
         assert ask(node, method, route, body, Host=host)[0] != 403, host
 
 
-def test_several_hosts_or_none_are_rejected(node: ServedContent) -> None:
+def test_a_request_with_several_host_headers_or_none_is_rejected(node: ServedContent) -> None:
     for lines in ("", f"Host: localhost:{node.port}\r\nHost: evil.example\r\n"):
         with socket.create_connection(("127.0.0.1", node.port), 30) as connection:
             connection.sendall(f"GET {PREFIX}/data HTTP/1.0\r\n{lines}\r\n".encode())
@@ -438,7 +438,7 @@ def test_several_hosts_or_none_are_rejected(node: ServedContent) -> None:
         assert answer.split()[1] in (b"403", b"400"), answer
 
 
-def test_the_address_of_a_connection_is_its_own_and_no_other_is(tmp_path: Path) -> None:
+def test_only_the_address_of_the_connection_is_accepted_as_host(tmp_path: Path) -> None:
     """A server on all addresses accepts the address of a connection, and localhost on the same machine."""
 
     async def work() -> None:
@@ -470,7 +470,7 @@ def listens(node: ServedContent) -> bool:
     return True
 
 
-def test_it_ends_gracefully_while_a_client_downloads(tmp_path: Path) -> None:
+def test_the_server_completes_a_download_before_it_exits(tmp_path: Path) -> None:
     data = random.randbytes(20_000_000)
     with served(tmp_path / "store") as node:
         cid = put(node, data)
@@ -488,7 +488,7 @@ def test_it_ends_gracefully_while_a_client_downloads(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_the_server_takes_the_same_memory_whatever_the_size(tmp_path: Path) -> None:
+def test_the_memory_of_the_server_does_not_depend_on_the_size(tmp_path: Path) -> None:
     def upload_and_download(node: ServedContent, size_bytes: int) -> None:
         (tmp_path / "up").write_bytes(random.randbytes(size_bytes))
         uploaded = upload_file(node.url, tmp_path / "up")
@@ -501,7 +501,7 @@ def test_the_server_takes_the_same_memory_whatever_the_size(tmp_path: Path) -> N
         assert node.highest_memory_mb() < small_mb + 15
 
 
-def test_a_manifest_from_elsewhere_cannot_forge_headers() -> None:
+def test_a_filename_cannot_inject_headers() -> None:
     with pytest.raises(ArchiveError, match="invalid filename"):
         DatasetManifest(described(b"x")[1].tree, 1, 'a"\r\nSet-Cookie: x')
     assert manifest_cid(described(b"x")[1]) == described(b"x")[0]

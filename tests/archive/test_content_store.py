@@ -129,7 +129,7 @@ class Model(RuleBasedStateMachine):
         self.store = ContentStore.open(self.folder)
 
     @invariant()
-    def has_what_the_model_has(self) -> None:
+    def equals_the_model(self) -> None:
         if hasattr(self, "store"):
             assert [cid for cid, _ in self.store.datasets()] == sorted(self.model)
 
@@ -141,7 +141,7 @@ class Model(RuleBasedStateMachine):
 
 
 @pytest.mark.thorough
-def test_the_store_has_what_a_dictionary_has(tmp_path: Path) -> None:
+def test_the_store_behaves_like_a_dictionary(tmp_path: Path) -> None:
     class InFolder(Model):
         folder = tmp_path / "store"
 
@@ -151,7 +151,7 @@ def test_the_store_has_what_a_dictionary_has(tmp_path: Path) -> None:
 # --- sharing and deleting ----------------------------------------------------------------------------
 
 
-def test_equal_bytes_under_two_names_share_a_file(tmp_path: Path) -> None:
+def test_equal_bytes_with_two_names_share_a_file(tmp_path: Path) -> None:
     data = bytes_of(1, 200_000)
     with ContentStore.open(tmp_path) as store:
         one, other = (manifest_cid(store.put([data], filename=name)) for name in ("a", "b"))
@@ -164,7 +164,7 @@ def test_equal_bytes_under_two_names_share_a_file(tmp_path: Path) -> None:
         assert store.space().used_size_bytes == store.space().total_blocks == 0
 
 
-def test_datasets_that_differ_in_zeros_at_the_end_come_back_as_they_were(tmp_path: Path) -> None:
+def test_datasets_that_differ_in_trailing_zeros_are_read_unchanged(tmp_path: Path) -> None:
     # They have the same tree and therefore share a file.
     with ContentStore.open(tmp_path) as store:
         datas = [b"a", b"a" + bytes(99), b"a\0", b"a" + bytes(BLOCK_SIZE_BYTES - 1)]
@@ -174,7 +174,7 @@ def test_datasets_that_differ_in_zeros_at_the_end_come_back_as_they_were(tmp_pat
         assert len(files_of(tmp_path)["data"]) == 1
 
 
-def test_a_dataset_that_is_deleted_while_it_is_read_is_read_to_its_end(tmp_path: Path) -> None:
+def test_a_dataset_deleted_during_a_read_is_read_completely(tmp_path: Path) -> None:
     data = bytes_of(1, 3_000_000)
     with ContentStore.open(tmp_path) as store:
         cid = manifest_cid(store.put([data]))
@@ -186,7 +186,7 @@ def test_a_dataset_that_is_deleted_while_it_is_read_is_read_to_its_end(tmp_path:
         assert b"".join(parts) == data
 
 
-def test_what_is_not_there_is_said_to_be_not_there(tmp_path: Path) -> None:
+def test_a_missing_dataset_raises_an_error(tmp_path: Path) -> None:
     with ContentStore.open(tmp_path) as store:
         for cid in (Cid(CODEC_BLOCK, bytes(32)), manifest_cid(store.put([b"x"]))):
             store.delete(cid)
@@ -195,7 +195,7 @@ def test_what_is_not_there_is_said_to_be_not_there(tmp_path: Path) -> None:
                 list(store.get(cid))
 
 
-def test_nothing_is_stored_of_rejected_datasets(tmp_path: Path) -> None:
+def test_rejected_datasets_leave_no_files(tmp_path: Path) -> None:
     def broken() -> Any:
         yield b"x" * 100_000
         raise RuntimeError("the source broke")
@@ -226,7 +226,7 @@ def test_nothing_is_stored_of_rejected_datasets(tmp_path: Path) -> None:
 @pytest.mark.thorough
 @given(data=st.data())
 @settings(max_examples=40)
-def test_a_damaged_file_is_an_error_and_never_wrong_bytes(
+def test_a_damaged_file_raises_an_error_and_never_returns_wrong_bytes(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     folder = tmp_path_factory.mktemp("damage")
@@ -255,7 +255,7 @@ def test_a_damaged_file_is_an_error_and_never_wrong_bytes(
     assert assert_whole(folder) == {str(cid)}
 
 
-def test_a_damaged_manifest_is_reported_and_its_dataset_stays_until_it_is_put_again(tmp_path: Path) -> None:
+def test_a_dataset_with_a_damaged_manifest_is_kept_until_it_is_stored_again(tmp_path: Path) -> None:
     with ContentStore.open(tmp_path) as store:
         cids = [manifest_cid(store.put([b"%d" % i], filename="a")) for i in range(3)]
     for cid, content in zip(cids, (b"", b"\x0a\x02\x08\x01", None), strict=True):
@@ -277,7 +277,7 @@ def test_a_damaged_manifest_is_reported_and_its_dataset_stays_until_it_is_put_ag
     assert assert_whole(tmp_path) == {str(cids[0])}
 
 
-def test_a_manifest_under_another_ones_name_is_damage(tmp_path: Path) -> None:
+def test_a_manifest_with_the_name_of_another_is_damaged(tmp_path: Path) -> None:
     with ContentStore.open(tmp_path) as store:
         one, other = (manifest_cid(store.put([data])) for data in (b"1", b"2"))
     manifests = tmp_path / "manifests"
@@ -290,7 +290,7 @@ def test_a_manifest_under_another_ones_name_is_damage(tmp_path: Path) -> None:
 # --- space -------------------------------------------------------------------------------------------
 
 
-def test_the_quota_is_kept_by_one_and_by_many_at_a_time(tmp_path: Path) -> None:
+def test_the_quota_also_applies_to_concurrent_uploads(tmp_path: Path) -> None:
     with ContentStore.open(tmp_path, quota_size_bytes=10 * BLOCK_SIZE_BYTES) as store:
         kept = manifest_cid(store.put([bytes_of(1, 4 * BLOCK_SIZE_BYTES)]))
         with pytest.raises(NoRoomError, match="Delete datasets, or raise the quota"):
@@ -313,7 +313,7 @@ def test_the_quota_is_kept_by_one_and_by_many_at_a_time(tmp_path: Path) -> None:
 # --- disks that fail ---------------------------------------------------------------------------------
 
 
-def test_an_upload_that_fills_the_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_upload_that_fills_the_disk_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The error is that of the write, although the pending leaves cannot be written either."""
     disk = tmp_path / "disk"
     disk.mkdir()
@@ -340,13 +340,13 @@ def test_an_upload_that_fills_the_disk_leaves_nothing(tmp_path: Path, monkeypatc
         subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
-def test_a_writer_that_cannot_begin_leaves_nothing(tmp_path: Path) -> None:
+def test_a_writer_that_fails_at_the_start_leaves_no_files(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="directory"):
         DatasetWriter(tmp_path / "data", tmp_path)
     assert [*tmp_path.iterdir()] == []
 
 
-def test_a_dataset_whose_manifest_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
+def test_a_dataset_without_a_written_manifest_leaves_no_files(tmp_path: Path) -> None:
     """The data is kept if another manifest has the same bytes."""
     with ContentStore.open(tmp_path) as store:
         cids = [manifest_cid(store.put([b"payload"], filename=name)) for name in ("a", "b")]
@@ -364,7 +364,7 @@ def test_a_dataset_whose_manifest_cannot_be_written_leaves_nothing(tmp_path: Pat
     assert assert_whole(tmp_path) == {str(cids[1])}
 
 
-def test_a_dataset_that_cannot_be_removed_is_still_there(tmp_path: Path) -> None:
+def test_a_dataset_that_cannot_be_deleted_remains_available(tmp_path: Path) -> None:
     """The dataset's size is counted, and the deletion can be repeated."""
     with ContentStore.open(tmp_path) as store:
         cid = manifest_cid(store.put([b"payload"]))
@@ -384,7 +384,7 @@ def test_a_dataset_that_cannot_be_removed_is_still_there(tmp_path: Path) -> None
     assert assert_whole(tmp_path) == set()
 
 
-def test_limits_of_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_and_size_of_datasets_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """MAX_DATASETS, MAX_DATASET_SIZE_BYTES and MIN_FREE_DISK_SIZE_BYTES are changed so that tests reach them."""
     with ContentStore.open(tmp_path) as store:
         monkeypatch.setattr(limits, "MAX_DATASETS", 2)
@@ -402,7 +402,7 @@ def test_limits_of_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert assert_whole(tmp_path) == {str(cids[1])}
 
 
-def test_putting_and_getting_take_the_same_memory_whatever_the_size(tmp_path: Path) -> None:
+def test_the_memory_of_put_and_get_does_not_depend_on_the_size(tmp_path: Path) -> None:
     part = bytes_of(1, 1_000_000)
 
     def peak(parts: int) -> int:
@@ -421,7 +421,7 @@ def test_putting_and_getting_take_the_same_memory_whatever_the_size(tmp_path: Pa
 # --- one process at a time ---------------------------------------------------------------------------
 
 
-def test_a_second_opening_is_rejected_here_and_in_another_process(tmp_path: Path) -> None:
+def test_a_store_cannot_be_opened_twice_even_by_another_process(tmp_path: Path) -> None:
     with ContentStore.open(tmp_path):
         with pytest.raises(StoreLockedError, match="is open in process"):
             ContentStore.open(tmp_path)
@@ -430,7 +430,7 @@ def test_a_second_opening_is_rejected_here_and_in_another_process(tmp_path: Path
     assert assert_whole(tmp_path) == set()
 
 
-def test_a_folder_that_is_not_a_content_store_is_not_changed(tmp_path: Path) -> None:
+def test_a_foreign_folder_is_rejected_and_not_changed(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
     with pytest.raises(ArchiveError, match="it contains thesis"):
         ContentStore.open(tmp_path)
@@ -461,7 +461,7 @@ def test_a_closed_store_raises_an_error(tmp_path: Path) -> None:
     assert assert_whole(tmp_path) == set()
 
 
-def test_threads_put_get_and_delete_the_same_dataset_at_once(tmp_path: Path) -> None:
+def test_threads_store_read_and_delete_the_same_dataset_concurrently(tmp_path: Path) -> None:
     data, wrong = bytes_of(1, 300_000), []
     with ContentStore.open(tmp_path) as store:
         cid = manifest_cid(store.put([data]))
@@ -491,7 +491,7 @@ def test_threads_put_get_and_delete_the_same_dataset_at_once(tmp_path: Path) -> 
 
 
 @pytest.mark.thorough
-def test_killed_at_any_step_nothing_is_half_there_and_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
+def test_a_kill_at_any_step_leaves_whole_datasets_and_all_acknowledged_ones(tmp_path: Path) -> None:
     start = tmp_path / "start"
     with ContentStore.open(start) as store:
         kept = str(manifest_cid(store.put([bytes_of(0, 100_000)])))
@@ -500,9 +500,9 @@ def test_killed_at_any_step_nothing_is_half_there_and_nothing_acknowledged_is_lo
     assert [code for _, code in ended] == ["-9"] * (len(ended) - 1) + ["0"], done.stderr
     assert len(ended) > 50
     for point, _ in ended:
-        said = tmp_path / f"{point}.said"
+        record = tmp_path / f"{point}.said"
         sure, unsure = {kept}, set()
-        for line in said.read_text().splitlines() if said.exists() else []:
+        for line in record.read_text().splitlines() if record.exists() else []:
             if line[0] == "+":
                 sure.add(line[1:])
             elif line[0] == "-":  # the deletion is in progress, so it may exist or not
@@ -516,7 +516,7 @@ def test_killed_at_any_step_nothing_is_half_there_and_nothing_acknowledged_is_lo
         assert len(found - sure - unsure) <= 1
 
 
-def test_killed_at_a_random_moment_the_store_opens_whole(tmp_path: Path) -> None:
+def test_a_kill_at_a_random_time_leaves_a_valid_store(tmp_path: Path) -> None:
     acknowledged: set[str] = set()
     for seed in range(4):
         child = subprocess.Popen([sys.executable, CHILD, "put", tmp_path], stdout=subprocess.PIPE, text=True)

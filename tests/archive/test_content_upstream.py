@@ -21,7 +21,7 @@ from cablestore.archive.errors import NoRoomError, NoSuchContentError
 from cablestore.errors import ArchiveError
 
 
-def test_a_dataset_is_fetched_from_upstream_and_kept(tmp_path: Path) -> None:
+def test_a_dataset_is_fetched_from_upstream_and_stored(tmp_path: Path) -> None:
     data = bytes_of(1, 2_000_000)
     with served(tmp_path / "far") as far, served(tmp_path / "near", far.url) as near:
         cid = put(far, data, Content_Type="text/plain")
@@ -37,7 +37,7 @@ def test_a_dataset_is_fetched_from_upstream_and_kept(tmp_path: Path) -> None:
         assert ask(near, "GET", f"/data/{other}")[2] == data[::-1]
 
 
-def test_nodes_that_have_each_other_as_upstream_do_not_ask_in_a_circle(tmp_path: Path) -> None:
+def test_nodes_with_each_other_as_upstream_do_not_request_in_a_cycle(tmp_path: Path) -> None:
     unknown = described(b"never stored")[0]
 
     async def run() -> None:
@@ -57,7 +57,7 @@ def test_nodes_that_have_each_other_as_upstream_do_not_ask_in_a_circle(tmp_path:
     asyncio.run(run())
 
 
-def test_an_upstream_with_false_answers_is_skipped_and_nothing_of_it_is_kept(tmp_path: Path) -> None:
+def test_an_upstream_with_false_responses_is_skipped_and_its_data_discarded(tmp_path: Path) -> None:
     data = bytes_of(1, 300_000)
     cid, good = honest(data)
     false_claims = [
@@ -89,7 +89,7 @@ def test_an_upstream_with_false_answers_is_skipped_and_nothing_of_it_is_kept(tmp
     assert (tmp_path / "target").read_bytes() == data
 
 
-def test_fetches_at_once_are_limited_and_ended_with_the_server(tmp_path: Path) -> None:
+def test_concurrent_fetches_are_limited_and_end_with_the_server(tmp_path: Path) -> None:
     """MAX_CONTENT_FETCHES: a further fetch is rejected. Closing the server ends fetches and discards their data."""
     datas = [bytes_of(i, 100_000) for i in range(limits.MAX_CONTENT_FETCHES + 1)]
 
@@ -116,7 +116,7 @@ def test_fetches_at_once_are_limited_and_ended_with_the_server(tmp_path: Path) -
     asyncio.run(run())
 
 
-def test_a_dataset_that_does_not_fit_is_said_not_to_fit(tmp_path: Path) -> None:
+def test_a_dataset_that_exceeds_the_quota_is_reported(tmp_path: Path) -> None:
     cid, full = honest(bytes_of(1, 300_000), status=507)
     _, good = honest(bytes_of(1, 300_000))
 

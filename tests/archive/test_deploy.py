@@ -40,7 +40,7 @@ def setting(unit: str, name: str) -> str:
 
 
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd is not installed")
-def test_systemd_takes_the_units(tmp_path: Path) -> None:
+def test_systemd_accepts_the_units(tmp_path: Path) -> None:
     """The programs are at the paths of the units, as `verify` reports a missing one. It must report nothing else."""
     program = tmp_path / "cablestore"
     program.symlink_to(sys.executable)
@@ -54,11 +54,11 @@ def test_systemd_takes_the_units(tmp_path: Path) -> None:
     broken = tmp_path / "cablestore.service"
     broken.write_text(broken.read_text().replace("ExecStart=", "ExecStart=no/path "))
     found = subprocess.run(["systemd-analyze", "verify", str(broken)], capture_output=True, text=True, check=False)
-    assert found.returncode or found.stderr, "it takes anything"
+    assert found.returncode or found.stderr, "systemd-analyze accepts any unit"
 
 
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd is not installed")
-def test_systemd_takes_the_units_of_the_documents(tmp_path: Path) -> None:
+def test_systemd_accepts_the_units_of_the_documents(tmp_path: Path) -> None:
     """Commands that stop and start another unit run as root: `+`."""
     texts = blocks("docs/how-to/reindex.md", "systemd")
     program = tmp_path / "cablestore"
@@ -77,7 +77,7 @@ def test_systemd_takes_the_units_of_the_documents(tmp_path: Path) -> None:
     assert all("=+/usr/bin/systemctl " in line for line in commands)
 
 
-def test_a_restart_that_cannot_help_is_not_tried_and_a_hang_is_ended() -> None:
+def test_invalid_settings_are_not_retried_and_a_hanging_serve_is_restarted() -> None:
     found = dict(settings("cablestore.service"))
     assert (found["RestartPreventExitStatus"], found["WatchdogSec"], found["TimeoutStartSec"]) == (
         "2",
@@ -86,11 +86,11 @@ def test_a_restart_that_cannot_help_is_not_tried_and_a_hang_is_ended() -> None:
     )
     assert dict(settings("cablestore-archives.service"))["RestartPreventExitStatus"] == "2"
     watched = [unit for unit in UNITS if "WatchdogSec" in dict(settings(unit))]
-    assert watched == ["cablestore.service"], "the others send no signs of life"
+    assert watched == ["cablestore.service"], "the others do not notify the watchdog"
 
 
 @pytest.mark.parametrize("unit", UNITS)
-def test_every_unit_restarts_what_failed_and_is_confined(unit: str) -> None:
+def test_every_unit_restarts_on_failure_and_is_confined(unit: str) -> None:
     found = dict(settings(unit))
     assert found["Type"] == ("oneshot" if unit == "cablestore-fetch.service" else "notify")
     assert (found["Restart"], found["User"], found["StateDirectory"]) == ("on-failure", "cablestore", "cablestore")
@@ -170,7 +170,7 @@ def is_ready(notified: socket.socket) -> bool:
     return False
 
 
-def test_reload_reads_the_settings_file_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reload_reads_the_settings_file_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     machine, unit = Machine(tmp_path / "m"), "cablestore.service"
     file = machine.root / "etc/cablestore/serve.toml"
@@ -185,9 +185,7 @@ def test_reload_reads_the_settings_file_again(tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.thorough
-def test_the_units_of_a_control_node_and_of_a_member_do_their_work(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_units_of_a_control_node_and_of_a_member_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The control node serves, creates, seeds and announces; the member serves, fetches and seeds."""
     monkeypatch.chdir(tmp_path)
     at_any_port = {"0.0.0.0:9025": f"{HERE}:0"}

@@ -72,7 +72,7 @@ def change_local_rows(store: CableStore, rng: random.Random) -> None:
         store.mark_read("default")
 
 
-def go_through_a_history(seed: int, dialect: Dialect, folder: Path) -> int:
+def run_history(seed: int, dialect: Dialect, folder: Path) -> int:
     rng = random.Random(seed)
     path, out = folder / "store", folder / "backup"
     pending = raws(*long_history(rng, 120, dialect))
@@ -109,23 +109,25 @@ def go_through_a_history(seed: int, dialect: Dialect, folder: Path) -> int:
 )
 @pytest.mark.parametrize("dialect", [LEGACY, DRAFT8], ids=lambda dialect: dialect.name)
 @pytest.mark.parametrize("seed", range(6))
-def test_any_history_with_backups_in_between(monkeypatch: pytest.MonkeyPatch, seed: int, dialect: Dialect) -> None:
+def test_backups_between_any_changes_equal_the_store(
+    monkeypatch: pytest.MonkeyPatch, seed: int, dialect: Dialect
+) -> None:
     small_pieces(monkeypatch)
     with scratch_folder() as folder:
-        go_through_a_history(seed, dialect, folder)
+        run_history(seed, dialect, folder)
 
 
 @pytest.mark.soak
-def test_many_histories_with_backups_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_backups_between_changes_equal_the_store_in_many_histories(monkeypatch: pytest.MonkeyPatch) -> None:
     small_pieces(monkeypatch)
     backups = 0
     for seed in range(100, 400):
         with scratch_folder() as folder:
-            backups += go_through_a_history(seed, LEGACY if seed % 3 else DRAFT8, folder)
+            backups += run_history(seed, LEGACY if seed % 3 else DRAFT8, folder)
     assert backups > 100
 
 
-def test_causal_logs_come_back(tmp_path: Path) -> None:
+def test_causal_logs_are_restored(tmp_path: Path) -> None:
     with opened(tmp_path / "store") as store, causal_log(store) as log:
         log.channel("room", "ann").send(b"one", NOW_MS)
         backup(store, tmp_path / "backup")
@@ -150,7 +152,7 @@ def posts_written(store: CableStore, out: Path, *, full: bool = False) -> tuple[
     return report, len({path.name for path in out.glob("posts-*")} - before)
 
 
-def test_a_second_backup_writes_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_backup_writes_only_new_posts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "BACKUP_POSTS_SIZE_BYTES", 2_000)
     out = tmp_path / "backup"
     posts = [ANN.text("default", f"{number} {'x' * 80}") for number in range(200)]
@@ -172,7 +174,7 @@ def test_a_second_backup_writes_what_is_new(tmp_path: Path, monkeypatch: pytest.
         assert again.written == len(list(out.glob("*.seg")))
 
 
-def test_a_backup_after_local_changes_writes_what_is_new(tmp_path: Path) -> None:
+def test_a_backup_after_local_changes_is_incremental(tmp_path: Path) -> None:
     """A draft or a mark that changes again removes its earlier entry from the arrival log."""
     out = tmp_path / "backup"
     with opened(tmp_path / "store") as store:
@@ -196,7 +198,7 @@ def test_a_backup_after_local_changes_writes_what_is_new(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("loses", ["deletes", "discards"])
-def test_a_backup_after_a_post_is_gone_writes_what_is_new(tmp_path: Path, loses: str) -> None:
+def test_a_backup_after_a_deleted_or_discarded_post_is_incremental(tmp_path: Path, loses: str) -> None:
     out = tmp_path / "backup"
     with opened(tmp_path / "store") as store:
         posts = [store.post("default", f"{number}") for number in range(20)]
@@ -264,7 +266,7 @@ def test_a_backup_copies_the_arrival_log_of_a_restored_store(tmp_path: Path, has
         require_equal(store, out, tmp_path / "restored")
 
 
-def test_a_store_that_was_put_back_by_one_local_change_is_backed_up_whole(tmp_path: Path) -> None:
+def test_a_store_that_was_reset_by_one_local_change_is_backed_up_completely(tmp_path: Path) -> None:
     path, out = tmp_path / "store", tmp_path / "backup"
     with opened(path) as store:
         store.post("default", "x")
@@ -298,7 +300,7 @@ def test_all_posts_are_written_again_after_many_arrivals(tmp_path: Path, monkeyp
         assert found == [True, False, True]
 
 
-def test_a_store_that_was_put_back_is_backed_up_as_it_is(tmp_path: Path) -> None:
+def test_a_store_reset_to_an_older_copy_is_backed_up_completely(tmp_path: Path) -> None:
     """An older copy of the folder has the same id, and then its arrival log continues differently."""
     path, out = tmp_path / "store", tmp_path / "backup"
     with opened(path) as store:
@@ -331,7 +333,7 @@ def test_a_lost_file_is_written_again(tmp_path: Path) -> None:
         require_equal(store, out, tmp_path / "restored")
 
 
-def test_damage_is_found_and_mended(tmp_path: Path) -> None:
+def test_damage_is_detected_and_a_full_backup_repairs_it(tmp_path: Path) -> None:
     out = tmp_path / "backup"
     with opened(tmp_path / "store") as store:
         store.ingest(raws(ANN.text("default", "x" * 500)))
@@ -355,7 +357,7 @@ def test_damage_is_found_and_mended(tmp_path: Path) -> None:
         verify_backup(out)
 
 
-def test_a_row_that_no_reader_would_accept_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_that_exceeds_the_limit_of_readers_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with opened(tmp_path / "store") as store:
         store.ingest(raws(ANN.text("default", "x" * 500)))
         monkeypatch.setattr(limits, "MAX_SEGMENT_BLOCK_SIZE_BYTES", 500)
@@ -366,7 +368,7 @@ def test_a_row_that_no_reader_would_accept_is_rejected(tmp_path: Path, monkeypat
 # --- rejections -----------------------------------------------------------------------------------
 
 
-def test_a_restored_store_is_another_store(tmp_path: Path) -> None:
+def test_a_restored_store_has_another_id_and_generation(tmp_path: Path) -> None:
     """The arrival log of the restored store continues separately, so its positions must not fit the old store."""
     with opened(tmp_path / "store") as store:
         store.ingest(raws(ANN.text("default", "x")))
@@ -389,7 +391,7 @@ def test_a_restored_store_is_another_store(tmp_path: Path) -> None:
         backup(store, tmp_path / "backup")
 
 
-def test_what_is_there_is_not_touched(tmp_path: Path) -> None:
+def test_existing_files_are_not_changed(tmp_path: Path) -> None:
     out = tmp_path / "backup"
     with opened(tmp_path / "store") as store:
         store.post("default", "x")
@@ -422,29 +424,29 @@ def test_what_is_there_is_not_touched(tmp_path: Path) -> None:
         backup(store, tmp_path / "memory")
 
 
-def test_two_backups_at_once(tmp_path: Path) -> None:
+def test_a_concurrent_backup_of_the_same_folder_is_rejected(tmp_path: Path) -> None:
     out = tmp_path / "backup"
     with opened(tmp_path / "store") as store:
         store.post("default", "x")
-        refused: list[str] = []
+        messages: list[str] = []
 
         def meanwhile(_: int) -> None:
             with pytest.raises(BackupError) as error:
                 backup(store, out)
             with pytest.raises(BackupError):
                 verify_backup(out)
-            refused.append(str(error.value))
+            messages.append(str(error.value))
 
         backup(store, out, progress=meanwhile)
-        assert refused
-        assert all("in use by another process. Wait until it ends" in text for text in refused)
+        assert messages
+        assert all("in use by another process. Wait until it ends" in text for text in messages)
         backup(store, out)
 
 
 # --- interruption ---------------------------------------------------------------------------------
 
 
-def test_ctrl_c_leaves_the_last_backup(tmp_path: Path) -> None:
+def test_ctrl_c_keeps_the_last_backup(tmp_path: Path) -> None:
     out = tmp_path / "backup"
 
     def interrupt(_: int) -> None:
@@ -469,7 +471,7 @@ def test_ctrl_c_leaves_the_last_backup(tmp_path: Path) -> None:
         require_equal(store, out, tmp_path / "restored")
 
 
-def test_a_half_restored_folder_is_not_a_store(tmp_path: Path) -> None:
+def test_a_partially_restored_folder_is_not_a_store(tmp_path: Path) -> None:
     with opened(tmp_path / "store") as store:
         store.post("default", "x")
         backup(store, tmp_path / "backup")

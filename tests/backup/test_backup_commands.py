@@ -34,14 +34,14 @@ def store(tmp_path: Path) -> Path:
 
 
 @pytest.mark.thorough
-def test_a_backup_is_made_checked_and_restored(tmp_path: Path, store: Path, run: Run) -> None:
+def test_a_backup_is_created_checked_and_restored(tmp_path: Path, store: Path, run: Run) -> None:
     out = tmp_path / "backup"
     status, printed, notes = run("backup", out, "-s", store)
     assert (status, "backed up 2 posts and 1 local-only post," in printed) == (0, True)
     assert "Keep a copy of the file identity" in " ".join(notes.split())
     status, printed, _ = run("backup", out, "-s", store, "--json", "--with-key")
-    told = json.loads(printed)
-    assert (status, told["full"], told["has_key"], told["written"]) == (0, False, True, 0)
+    reports = json.loads(printed)
+    assert (status, reports["full"], reports["has_key"], reports["written"]) == (0, False, True, 0)
     assert run("backup", out, "--check")[:2] == (0, "2 posts in 3 files: no problems found\n")
     status, printed, notes = run("restore", out, "-s", tmp_path / "restored", "--json")
     assert (status, notes, json.loads(printed)["local_only"]) == (0, "", 1)
@@ -53,13 +53,13 @@ def test_a_backup_is_made_checked_and_restored(tmp_path: Path, store: Path, run:
     assert run("restore", out, "-s", tmp_path / "own key", "--key", store / "identity")[2] == ""
     next(out.glob("rows-*")).write_bytes(b"damaged")
     status, printed, _ = run("backup", out, "--check", "--json")
-    told = json.loads(printed.splitlines()[-1])
-    assert (status, told["problems"], told["signed_by"]) == (1, 1, key)
+    reports = json.loads(printed.splitlines()[-1])
+    assert (status, reports["problems"], reports["signed_by"]) == (1, 1, key)
     assert run("backup", out, "--full", "-s", store)[0] == 0
     assert run("backup", out, "--check")[0] == 0
 
 
-def test_bad_input_is_one_line_and_status_2(tmp_path: Path, store: Path, run: Run) -> None:
+def test_bad_input_is_rejected_in_one_line_with_status_2(tmp_path: Path, store: Path, run: Run) -> None:
     out = tmp_path / "backup"
     backup(store, out)
     (tmp_path / "bad-key").write_text("no key")
@@ -96,7 +96,7 @@ DAMAGES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
 
 
 def with_damage(manifest: bytes, name: str) -> bytes:
-    """Return a manifest with a damage, and with a checksum that fits."""
+    """Return a manifest with a damage, and with a checksum that matches."""
     fields = json.loads(manifest)
     del fields["blake3"]
     DAMAGES[name][0](fields)
@@ -104,7 +104,7 @@ def with_damage(manifest: bytes, name: str) -> bytes:
 
 
 @pytest.mark.parametrize("damage", [*DAMAGES, "nested", "bytes", "list", "no checksum"])
-def test_a_damaged_manifest_is_one_line(tmp_path: Path, store: Path, run: Run, damage: str) -> None:
+def test_a_damaged_manifest_is_reported_in_one_line(tmp_path: Path, store: Path, run: Run, damage: str) -> None:
     out = tmp_path / "backup"
     backup(store, out)
     file = out / "backup.json"
@@ -119,7 +119,7 @@ def test_a_damaged_manifest_is_one_line(tmp_path: Path, store: Path, run: Run, d
 
 
 @pytest.mark.thorough
-def test_a_store_that_another_process_has_open(tmp_path: Path, store: Path) -> None:
+def test_a_store_that_another_process_has_open_is_backed_up(tmp_path: Path, store: Path) -> None:
     """The process with the open store runs the command, in the folder of the requesting process."""
     with CableStore.open(store) as opened, causal_log(opened) as log:
         log.channel("room", "ann").send(b"x", 1)
@@ -129,24 +129,26 @@ def test_a_store_that_another_process_has_open(tmp_path: Path, store: Path) -> N
         assert owner.stdout is not None
         assert owner.stdout.readline() == "open\n"
         (tmp_path / "here").mkdir()
-        told = []
+        reports = []
         for words in (["backup", "copy", "--json"], ["backup", "copy", "--check", "--json"], ["backup", "../store"]):
             command = [sys.executable, "-m", "cablestore", *words, "-s", str(store)]
             found = subprocess.run(
                 command, cwd=tmp_path / "here", capture_output=True, text=True, check=False, timeout=LIMIT_S
             )
-            told.append((found.returncode, found.stdout, found.stderr))
+            reports.append((found.returncode, found.stdout, found.stderr))
         owner.stdin.close()
         assert owner.wait(LIMIT_S) == 0
-    assert [status for status, _, _ in told] == [0, 0, 2]
-    assert json.loads(told[0][1])["posts"] == 2
-    assert json.loads(told[1][1]).items() >= {"posts": 2, "files": 4, "problems": 0}.items()
-    assert "is not a backup" in told[2][2]
+    assert [status for status, _, _ in reports] == [0, 0, 2]
+    assert json.loads(reports[0][1])["posts"] == 2
+    assert json.loads(reports[1][1]).items() >= {"posts": 2, "files": 4, "problems": 0}.items()
+    assert "is not a backup" in reports[2][2]
     assert backup(store, tmp_path / "here" / "copy").written == 0
 
 
 @pytest.mark.thorough
-def test_an_object_store_takes_a_backup(tmp_path: Path, store: Path, run: Run, s3: S3Server) -> None:
+def test_a_backup_is_written_to_an_object_store_and_restored(
+    tmp_path: Path, store: Path, run: Run, s3: S3Server
+) -> None:
     place = s3.uri("backups/one")
     status, _, errors = run("backup", place, "-s", store, "--with-key")
     assert (status, "the key is never sent" in errors) == (2, True)

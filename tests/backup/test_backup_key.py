@@ -46,7 +46,7 @@ def test_the_key_is_included_only_on_request(tmp_path: Path) -> None:
     assert rows_of(tmp_path / "restored") == expected
 
 
-def test_a_lost_or_damaged_key_is_noticed_and_written_again(tmp_path: Path) -> None:
+def test_a_lost_or_damaged_key_is_detected_and_written_again(tmp_path: Path) -> None:
     out = tmp_path / "backup"
     key = out / "identity"
     with opened(tmp_path / "store") as store:
@@ -99,7 +99,7 @@ def test_a_restore_does_not_need_the_key_in_the_backup(tmp_path: Path, left: str
         assert store.check().is_clean
 
 
-def test_a_restore_without_local_only_posts_accepts_what_they_dropped(tmp_path: Path) -> None:
+def test_a_restore_without_local_only_posts_accepts_the_posts_that_they_dropped(tmp_path: Path) -> None:
     """An incremental backup writes only new posts, also with local-only posts."""
     out = tmp_path / "backup"
     counted: list[int] = []
@@ -121,7 +121,7 @@ def test_a_restore_without_local_only_posts_accepts_what_they_dropped(tmp_path: 
             assert store.check().is_clean
 
 
-def test_only_the_signature_of_exactly_these_fields_is_valid(tmp_path: Path) -> None:
+def test_a_signature_is_valid_only_for_exactly_the_same_fields(tmp_path: Path) -> None:
     with opened(tmp_path / "store") as store:
         backup(store, tmp_path / "backup")
     manifest = read_backup(folder_of(tmp_path / "backup"))

@@ -81,7 +81,7 @@ def check(path: Path, out: Path, known: bytes | None) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("when", "number"), STEPS)
-def test_a_backup_that_is_killed_at_a_step(tmp_path: Path, when: str, number: int) -> None:
+def test_a_backup_killed_at_any_step_keeps_the_last_backup(tmp_path: Path, when: str, number: int) -> None:
     path, out = tmp_path / "store", tmp_path / "backup"
     known = None
     kills = 0
@@ -108,7 +108,7 @@ def test_files_of_a_killed_backup_are_not_written_again(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(2))
-def test_backups_that_are_killed_at_random(tmp_path: Path, seed: int) -> None:
+def test_backups_killed_at_random_times_keep_the_last_backup(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     path, out = tmp_path / "store", tmp_path / "backup"
     known = None
@@ -129,7 +129,7 @@ RESTORE_STEPS = [("done", 1), ("before", 2), ("before", 5), ("before", 6), ("bef
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("when", "number"), RESTORE_STEPS)
-def test_a_restore_that_is_killed_at_a_step(tmp_path: Path, when: str, number: int) -> None:
+def test_a_restore_killed_at_any_step_is_completed_by_the_next(tmp_path: Path, when: str, number: int) -> None:
     """The target is not a store, or it is complete. A second restore creates the complete store."""
     path, out, target = tmp_path / "store", tmp_path / "backup", tmp_path / "restored"
     grow(path, 0)
@@ -149,7 +149,7 @@ def test_a_restore_that_is_killed_at_a_step(tmp_path: Path, when: str, number: i
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(2))
-def test_restores_that_are_killed_at_random(tmp_path: Path, seed: int) -> None:
+def test_restores_killed_at_random_times_are_completed_by_the_next(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     path, out, target = tmp_path / "store", tmp_path / "backup", tmp_path / "restored"
     for number in range(3):

@@ -1,4 +1,4 @@
-"""What a backup reports: its progress, and its folder for the status of the store."""
+"""Reports of a backup: its progress, and its folder in the status of the store."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cablestore.index.last_backup import last_backup
 
 
 @pytest.mark.parametrize("as_uri", [False, True])
-def test_the_store_has_the_folder_of_its_last_backup(
+def test_the_store_remembers_the_folder_of_its_last_backup(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, as_uri: bool
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -27,7 +27,7 @@ def test_the_store_has_the_folder_of_its_last_backup(
     assert found.folder == str(tmp_path / "backup")
 
 
-def test_the_progress_of_a_backup_and_of_its_check_is_complete(tmp_path: Path) -> None:
+def test_the_progress_of_a_backup_and_of_its_check_reaches_the_total(tmp_path: Path) -> None:
     out = tmp_path / "backup"
     with opened(tmp_path / "store") as store:
         store.ingest(raws(*(ANN.text("default", f"{number}") for number in range(7))))

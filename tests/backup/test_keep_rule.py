@@ -45,7 +45,7 @@ def expected(counts: dict[str, int], times: set[int]) -> set[int]:
     return found
 
 
-# Many times lie in the same periods, at their borders, or at the ends of what a backup can name.
+# Many times are in the same periods, at their borders, or at the limits of a backup's times.
 hours = st.integers(0, 24 * 800).map(lambda number: ms(NOW - timedelta(hours=number)))
 times_ms = st.one_of(
     hours,
@@ -60,7 +60,7 @@ def text(counts: dict[str, int]) -> str:
 
 
 @given(rules, st.sets(times_ms, max_size=40), times_ms)
-def test_the_last_of_each_of_the_latest_periods_is_kept(counts: dict[str, int], times: set[int], now: int) -> None:
+def test_the_last_point_of_each_recent_period_is_kept(counts: dict[str, int], times: set[int], now: int) -> None:
     rule = KeepRule.parse(text(counts))
     assert rule.counts == counts
     past = {time for time in times if time <= now}
@@ -78,7 +78,9 @@ def test_applying_the_rule_again_changes_nothing(counts: dict[str, int], times: 
 
 
 @given(rules, st.sets(times_ms, min_size=1, max_size=40))
-def test_it_does_not_matter_how_often_points_were_removed(counts: dict[str, int], times: set[int]) -> None:
+def test_the_kept_points_do_not_depend_on_how_often_points_were_removed(
+    counts: dict[str, int], times: set[int]
+) -> None:
     """No removed point is missing later."""
     rule = KeepRule.parse(text(counts))
     held: frozenset[int] = frozenset()
@@ -88,10 +90,10 @@ def test_it_does_not_matter_how_often_points_were_removed(counts: dict[str, int]
 
 
 @given(rules, st.sets(times_ms, min_size=1, max_size=20), st.lists(times_ms, min_size=1, max_size=20))
-def test_a_wrong_clock_removes_no_point_that_a_right_one_keeps(
+def test_a_wrong_clock_does_not_remove_points_that_a_right_one_keeps(
     counts: dict[str, int], times: set[int], wrong: list[int]
 ) -> None:
-    """A slow clock makes points of the past. They may fill periods, but points that are later by it stay."""
+    """A slow clock creates points of the past. They may fill periods, but all later points stay."""
     rule = KeepRule.parse(text(counts))
     now = max(times)
     held = kept = rule.kept(times, now)
@@ -105,7 +107,7 @@ def test_a_wrong_clock_removes_no_point_that_a_right_one_keeps(
     assert rule.kept(times, now) <= kept
 
 
-def test_a_year_of_daily_backups() -> None:
+def test_a_year_of_daily_backups_keeps_one_point_for_each_period() -> None:
     """Daylight saving and months of different lengths leave one point for each day, week and month."""
     rule = KeepRule.parse("7d4w12m")
     held: frozenset[int] = frozenset()
@@ -130,6 +132,6 @@ def test_the_number_of_periods_is_limited() -> None:
 @pytest.mark.parametrize(
     "wrong", ["", "7", "d", "7d7d", "0d", "-1d", "7D", "7d 4w", "7d,4w", "1.5d", "1001d", "7x", "٣d", "7d4w12m\n", "9" * 5000]
 )  # fmt: skip
-def test_another_text_is_rejected(wrong: str) -> None:
+def test_an_invalid_rule_is_rejected(wrong: str) -> None:
     with pytest.raises(ArgumentError, match=r"invalid rule .* such as 7d4w12m"):
         KeepRule.parse(wrong)

@@ -1,4 +1,4 @@
-"""Forged files in the folder of a backup do not get into the restored store.
+"""Forged files in the folder of a backup are not restored.
 
 The checksums are right in every case, so only signatures detect the change.
 """
@@ -82,7 +82,7 @@ def hashes_of_store(path: Path) -> list[bytes]:
         return hashes_of(store)
 
 
-def test_a_manifest_that_was_changed_is_noticed_by_its_signature(tmp_path: Path, out: Path) -> None:
+def test_a_changed_manifest_is_detected_by_its_signature(tmp_path: Path, out: Path) -> None:
     """The posts are authentic, but some were removed."""
     add_posts(out, BOB.text("default", "genuine", at=NOW_MS - 9).raw)
     [problem] = verify_backup(out, clock=now)[1]
@@ -92,7 +92,7 @@ def test_a_manifest_that_was_changed_is_noticed_by_its_signature(tmp_path: Path,
     assert [found.file for found in report.problems] == ["backup.json"]
 
 
-def test_posts_from_a_clock_that_was_ahead_are_rejected_of_a_genuine_backup_too(tmp_path: Path) -> None:
+def test_posts_of_the_future_are_rejected_even_from_an_authentic_backup(tmp_path: Path) -> None:
     ahead_ms = NOW_MS + limits.MAX_FUTURE_MS * 3
     with CableStore.open(
         tmp_path / "store", options=StoreOptions(clock=lambda: ahead_ms), identity=AUTHORS[0]
@@ -119,7 +119,7 @@ def forged_rows() -> dict[str, tuple[bytes, bytes]]:
 
 
 @pytest.mark.parametrize("name", forged_rows())
-def test_forged_rows_are_left_out(tmp_path: Path, out: Path, name: str) -> None:
+def test_forged_rows_are_not_restored(tmp_path: Path, out: Path, name: str) -> None:
     """From a backup without a valid signature, local rows and tombstones without their post/delete are not restored."""
     with opened(tmp_path / "store") as store:
         expected = store.dump_digest()
@@ -139,7 +139,7 @@ def test_forged_rows_are_left_out(tmp_path: Path, out: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["rows", "arrivals"])
-def test_rows_of_another_kind_are_damage(tmp_path: Path, out: Path, kind: Any) -> None:
+def test_rows_of_another_kind_are_rejected_as_damage(tmp_path: Path, out: Path, kind: Any) -> None:
     """A post among the rows would bypass the verification of posts."""
     add_rows(out, kind, (data_key(b"ab" * 32), FORGED))
     assert any(kind in problem.file for problem in verify_backup(out, clock=now)[1])
@@ -161,7 +161,7 @@ def test_causal_logs_are_restored_only_if_the_key_signed_them(tmp_path: Path, ou
     assert restore(out, tmp_path / "trusted", identity=AUTHORS[0], unverified=True, clock=now).causal_log_rows > 0
 
 
-def test_a_backup_continues_only_its_own(tmp_path: Path, out: Path) -> None:
+def test_a_backup_continues_only_a_backup_with_its_own_signature(tmp_path: Path, out: Path) -> None:
     """If a backup continued a forged one, it would sign forged data."""
     add_posts(out, FORGED)
     with opened(tmp_path / "store") as store:
@@ -174,7 +174,7 @@ def test_a_backup_continues_only_its_own(tmp_path: Path, out: Path) -> None:
         assert rows_of(tmp_path / "restored") == rows_of(store)
 
 
-def test_the_command_reports_what_it_rejects(tmp_path: Path, run: Run) -> None:
+def test_the_command_reports_rejected_posts(tmp_path: Path, run: Run) -> None:
     path, out = tmp_path / "store", tmp_path / "backup"
     with CableStore.open(path) as store:
         store.post("default", "x")
@@ -184,15 +184,15 @@ def test_the_command_reports_what_it_rejects(tmp_path: Path, run: Run) -> None:
     assert (status, "posts that a restore rejects" in printed, "no problems found" in printed) == (1, True, False)
     words = ("restore", out, "--key", path / "identity", "--json")
     status, printed, _ = run(*words, "-s", tmp_path / "restored")
-    told = json.loads(printed.splitlines()[-1])
-    assert (status, told["posts"], told["rejected"], told["authentic"]) == (1, 2, 1, False)
-    assert told["left_out_rows"] > 0
+    fields = json.loads(printed.splitlines()[-1])
+    assert (status, fields["posts"], fields["rejected"], fields["authentic"]) == (1, 2, 1, False)
+    assert fields["left_out_rows"] > 0
     assert run("check", "--signatures", "-s", tmp_path / "restored")[0] == 0
     assert run("backup", out, "-s", path)[0] == 0
     assert run(*words, "-s", tmp_path / "again")[0] == 0
 
 
-def test_a_restore_names_the_key_that_signed(tmp_path: Path, out: Path) -> None:
+def test_a_restore_with_the_wrong_key_names_the_key_that_signed(tmp_path: Path, out: Path) -> None:
     with pytest.raises(BackupError, match="not a finished backup"):
         restore(tmp_path / "store", tmp_path / "restored")
     with pytest.raises(IdentityError, match=AUTHORS[0].public_key.hex()):

@@ -62,13 +62,13 @@ def require_restored(tmp_path: Path, out: Path, *, salvage: bool = False) -> Non
 
 
 @pytest.mark.parametrize("kind", ROWS)
-def test_rows_that_no_store_has(tmp_path: Path, out: Path, kind: str) -> None:
+def test_rows_that_a_store_cannot_contain_are_not_restored(tmp_path: Path, out: Path, kind: str) -> None:
     piece, row = ROWS[kind]
     add_rows(out, piece, row)  # type: ignore[arg-type]  # a kind of piece
     require_restored(tmp_path, out)
 
 
-def test_a_forged_post_in_a_backup_without_local_only_posts(tmp_path: Path) -> None:
+def test_a_forged_post_is_rejected_without_local_only_posts(tmp_path: Path) -> None:
     with opened(tmp_path / "store") as store:
         store.post("default", "public")
         known = hashes_of(store)
@@ -82,7 +82,7 @@ def test_a_forged_post_in_a_backup_without_local_only_posts(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("through", [10**16 - 1, 2**63 - 1, 10**30])
-def test_a_number_of_entries_that_no_store_has(tmp_path: Path, out: Path, through: int) -> None:
+def test_an_impossible_number_of_entries_does_not_prevent_a_restore(tmp_path: Path, out: Path, through: int) -> None:
     put(out, replace(read_backup(folder_of(out)), through=through))
     require_restored(tmp_path, out)
 
@@ -109,7 +109,7 @@ def test_the_wrong_key_is_rejected(tmp_path: Path, out: Path) -> None:
     assert not list(tmp_path.glob("restored/*.json"))
 
 
-def test_a_piece_that_is_named_twice_is_damage(tmp_path: Path, out: Path) -> None:
+def test_a_piece_that_is_listed_twice_is_damage(tmp_path: Path, out: Path) -> None:
     manifest = read_backup(folder_of(out))
     put(out, replace(manifest, pieces=manifest.pieces * 2))
     with pytest.raises(BackupError, match=r"backup\.json is damaged: it lists a piece twice"):
@@ -125,7 +125,7 @@ def endless(path: Path) -> None:
 )
 @pytest.mark.parametrize("make", [endless, os.mkfifo, Path.mkdir], ids=["device", "pipe", "folder"])
 @pytest.mark.parametrize("name", ["backup.json", "identity", "posts"])
-def test_what_is_not_a_file_is_not_read(tmp_path: Path, name: str, make: Callable[[Path], None]) -> None:
+def test_devices_pipes_and_folders_are_not_read(tmp_path: Path, name: str, make: Callable[[Path], None]) -> None:
     """The restore runs in a process with a timeout and little memory.
 
     A device returns endless zeros, and a pipe blocks.

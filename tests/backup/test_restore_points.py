@@ -72,7 +72,7 @@ def require_points(out: Path, states: dict[int, Any], times_ms: list[int], scrat
         assert rows_of(target) == states[time_ms]
 
 
-def test_points_are_kept_by_the_rule_and_restored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rule_keeps_points_and_they_are_restored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small_pieces(monkeypatch)
     path, out = tmp_path / "store", tmp_path / "backup"
     days = [START_MS + number * DAY_MS for number in range(5)]
@@ -86,7 +86,7 @@ def test_points_are_kept_by_the_rule_and_restored(tmp_path: Path, monkeypatch: p
     assert not (tmp_path / "before").exists()
 
 
-def test_later_runs_keep_the_rule_until_another_one_is_given(tmp_path: Path) -> None:
+def test_later_runs_keep_the_rule_until_it_changes(tmp_path: Path) -> None:
     path, out = tmp_path / "store", tmp_path / "backup"
     days = [START_MS + number * DAY_MS for number in range(6)]
     states = grow(path, out, days[:3], "2d")
@@ -107,7 +107,7 @@ def test_without_a_rule_only_the_newest_point_is_kept(tmp_path: Path) -> None:
     assert sorted(file.name for file in out.iterdir() if file.suffix == ".json") == ["backup.json"]
 
 
-def test_points_of_the_same_instant_differ_in_time(tmp_path: Path) -> None:
+def test_points_created_at_the_same_time_have_different_times(tmp_path: Path) -> None:
     path, out = tmp_path / "store", tmp_path / "backup"
     states = grow(path, out, [START_MS, START_MS, START_MS - 50], "5d")  # the clock was adjusted
     assert sorted(states) == [START_MS, START_MS + 1, START_MS + 2]
@@ -150,7 +150,7 @@ def test_a_backup_of_0_12_becomes_a_point(tmp_path: Path) -> None:
 # --- damage -----------------------------------------------------------------------------------------
 
 
-def test_a_point_that_lacks_a_file_is_reported_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_point_without_one_of_its_files_is_reported_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small_pieces(monkeypatch)
     path, out = tmp_path / "store", tmp_path / "backup"
     days = [START_MS + number * DAY_MS for number in range(4)]
@@ -214,7 +214,7 @@ def test_points_can_be_restored_if_the_newest_is_lost(tmp_path: Path) -> None:
     with at(path, days[3]) as store:
         report = backup(store, out)
         assert (report.points, report.keep) == (3, None)
-        assert backup(store, out).points == 4, "the rule is lost"
+        assert backup(store, out).points == 4, "the rule was lost with the newest point"
         assert backup(store, out, keep="2d").points == 2
 
 
@@ -258,7 +258,7 @@ def killed(path: Path, out: Path, when: str, number: int, time_ms: int, keep: st
 @pytest.mark.thorough
 @pytest.mark.parametrize("when", ["before", "after", "removing", "removed"])
 def test_a_kill_at_each_step_leaves_every_kept_point(tmp_path: Path, when: str) -> None:
-    """Each run adds a point and removes one. It is killed at every file that it names or removes, one after the other."""
+    """Each run adds a point and removes one. It is killed at every file that it names or removes."""
     path, first = tmp_path / "store", tmp_path / "first"
     days = [START_MS + number * DAY_MS for number in range(4)]
     states = grow(path, first, days[:3], "3d")
@@ -303,14 +303,14 @@ def test_the_command_lists_and_restores_points(tmp_path: Path, run: Run, monkeyp
     assert (status, notes) == (0, "")
     names = [line.split()[0] for line in printed.splitlines()[1:]]
     assert names == ["2023-11-14T221320.000Z", "2023-11-15T221320.123Z"]
-    told = [json.loads(line) for line in run("backup", out, "--list", "--json")[1].splitlines()]
-    assert [(each["time"], each["made_ms"], each["newest"]) for each in told] == [
+    listed = [json.loads(line) for line in run("backup", out, "--list", "--json")[1].splitlines()]
+    assert [(each["time"], each["made_ms"], each["newest"]) for each in listed] == [
         (names[0], days[0], False),
         (names[1], days[1], True),
     ]
     on_disk = sum(file.stat().st_size for file in out.glob("*.seg"))
-    assert sum(each["own_size_bytes"] for each in told) <= on_disk <= sum(each["size_bytes"] for each in told)
-    assert all(each["size_bytes"] >= each["own_size_bytes"] > 0 for each in told)
+    assert sum(each["own_size_bytes"] for each in listed) <= on_disk <= sum(each["size_bytes"] for each in listed)
+    assert all(each["size_bytes"] >= each["own_size_bytes"] > 0 for each in listed)
     for name, time_ms in zip(names, days, strict=True):
         status, printed, _ = run("restore", out, "-s", tmp_path / name, "--at", name, "--unverified", "--json")
         assert (status, json.loads(printed)["made_ms"]) == (0, time_ms)
@@ -329,7 +329,7 @@ def test_the_command_lists_and_restores_points(tmp_path: Path, run: Run, monkeyp
         (("--keep", "7d", "--check"), "--check writes nothing"),
     ],
 )
-def test_bad_options_are_one_line(tmp_path: Path, run: Run, words: tuple[str, ...], expected: str) -> None:
+def test_bad_options_are_rejected_in_one_line(tmp_path: Path, run: Run, words: tuple[str, ...], expected: str) -> None:
     grow(tmp_path / "store", tmp_path / "backup", [START_MS])
     before = sorted(file.name for file in (tmp_path / "backup").iterdir())
     status, printed, errors = run("backup", tmp_path / "backup", "-s", tmp_path / "store", *words)
@@ -338,7 +338,7 @@ def test_bad_options_are_one_line(tmp_path: Path, run: Run, words: tuple[str, ..
 
 
 @pytest.mark.thorough
-def test_points_in_an_object_store(tmp_path: Path, s3: S3Server, run: Run) -> None:
+def test_points_in_an_object_store_are_listed_and_restored(tmp_path: Path, s3: S3Server, run: Run) -> None:
     path, place = tmp_path / "store", s3.uri("backups/points")
     days = [START_MS + number * DAY_MS for number in range(4)]
     states = {}
@@ -356,7 +356,9 @@ def test_points_in_an_object_store(tmp_path: Path, s3: S3Server, run: Run) -> No
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(3))
-def test_any_history_with_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_points_equal_the_store_at_their_time_in_any_history(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
     """Full runs, interrupted runs, other rules and other times of day leave the points of the rule."""
     small_pieces(monkeypatch)
     monkeypatch.setattr(limits, "MAX_BACKUPS_SINCE_FULL", 4)

@@ -1,4 +1,4 @@
-"""The target folder of a restore: files that are added meanwhile are kept, regardless of the outcome."""
+"""The target folder of a restore: files that are added during the restore are kept, regardless of the outcome."""
 
 from __future__ import annotations
 
@@ -35,9 +35,7 @@ def left_in(target: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, StorageError])
-def test_a_restore_that_ends_early_removes_only_its_own_files(
-    tmp_path: Path, out: Path, error: type[BaseException]
-) -> None:
+def test_a_failed_restore_removes_only_its_own_files(tmp_path: Path, out: Path, error: type[BaseException]) -> None:
     target = tmp_path / "restored"
 
     def meanwhile(_: int) -> None:
@@ -53,7 +51,7 @@ def test_a_restore_that_ends_early_removes_only_its_own_files(
 
 
 @pytest.mark.parametrize("names", [("notes.txt", "dir/x"), ("identity",), ("RESTORING/x", "identity", "notes.txt")])
-def test_a_restore_removes_nothing_of_a_target_that_it_rejects(
+def test_a_restore_does_not_change_a_rejected_target(
     tmp_path: Path, out: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...]
 ) -> None:
     """Files that are added between the first check of the target and its lock are rejected too."""
@@ -71,14 +69,14 @@ def test_a_restore_removes_nothing_of_a_target_that_it_rejects(
     assert left_in(target) == {name: name for name in names}
 
 
-def test_a_restore_replaces_no_file_that_came_meanwhile(tmp_path: Path, out: Path) -> None:
+def test_a_restore_does_not_overwrite_files_added_during_it(tmp_path: Path, out: Path) -> None:
     target = tmp_path / "restored"
     with pytest.raises(BackupError, match=r"during the restore: identity\. A restore overwrites nothing\. Choose"):
         restore(out, target, progress=lambda _: put(target, "identity", "notes.txt"))
     assert left_in(target) == {"identity": "identity", "notes.txt": "notes.txt"}
 
 
-def test_other_files_beside_a_restored_store_stay(tmp_path: Path, out: Path) -> None:
+def test_other_files_beside_a_restored_store_are_kept(tmp_path: Path, out: Path) -> None:
     target = tmp_path / "restored"
     restore(out, target, progress=lambda _: put(target, "notes.txt"))
     assert rows_of(target) == rows_of(tmp_path / "store")
@@ -86,7 +84,7 @@ def test_other_files_beside_a_restored_store_stay(tmp_path: Path, out: Path) -> 
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
-def test_a_store_that_cannot_be_moved_out_leaves_nothing(
+def test_a_restore_that_cannot_move_its_store_leaves_no_files(
     tmp_path: Path, out: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     """A generation, the key and the header are moved. One of the moves fails."""

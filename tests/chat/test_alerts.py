@@ -73,7 +73,7 @@ def notices(terminal: Terminal) -> list[str]:
     return [found.decode() for found in re.findall(rb"\x1b\](?:9|777);([^\x1b\x07]*)", terminal.bytes)]
 
 
-def test_a_live_message_with_the_name_alerts_once_and_nothing_else_does(client: Client, tmp_path: Path) -> None:
+def test_only_a_live_message_with_the_name_alerts_and_only_once(client: Client, tmp_path: Path) -> None:
     with served(tmp_path / "store") as store:
         store.ingest(raws(live("ann: before the start")))
         terminal, sees = client()
@@ -98,7 +98,7 @@ def test_a_live_message_with_the_name_alerts_once_and_nothing_else_does(client: 
 
 
 @pytest.mark.thorough
-def test_no_alert_for_the_channel_that_a_user_looks_at(client: Client, tmp_path: Path) -> None:
+def test_the_displayed_channel_does_not_alert(client: Client, tmp_path: Path) -> None:
     """The test includes settings that disable the bell."""
     with served(tmp_path / "store") as store:
         terminal, sees = client("bell = false\n")
@@ -113,7 +113,7 @@ def test_no_alert_for_the_channel_that_a_user_looks_at(client: Client, tmp_path:
 
 
 @pytest.mark.thorough
-def test_a_message_is_as_old_as_the_newest_one_that_it_answers(client: Client, tmp_path: Path) -> None:
+def test_the_age_of_an_answer_is_at_most_that_of_its_question(client: Client, tmp_path: Path) -> None:
     """A user with a slow clock therefore causes alerts. If notifications are not safe, only the bell rings."""
     with served(tmp_path / "store") as store:
         terminal, _ = client("", TERM="screen-256color", TMUX="/tmp/tmux-0/default,1,0")
@@ -142,7 +142,7 @@ def test_a_message_is_as_old_as_the_newest_one_that_it_answers(client: Client, t
         ({}, ""),
     ],
 )
-def test_a_terminal_gets_the_form_that_it_shows_or_nothing(environ: dict[str, str], begin: str) -> None:
+def test_a_terminal_receives_only_a_notification_that_it_supports(environ: dict[str, str], begin: str) -> None:
     found = notification("t", "body", environ)
     assert found == (f"{begin}body\x1b\\" if begin else "")
 
@@ -150,7 +150,7 @@ def test_a_terminal_gets_the_form_that_it_shows_or_nothing(environ: dict[str, st
 @pytest.mark.parametrize(
     "text", ["\x07", "\x1b\\", "\x9c", "\n", "\r", ";", "\u202e", "\u2028", "\ud800", "\u200b", "x"]
 )
-def test_no_text_ends_a_notification_or_makes_it_long(text: str) -> None:
+def test_no_text_can_end_or_lengthen_a_notification(text: str) -> None:
     found = notification(text * 5_000, text * 5_000, XTERM)
     inside = found.removeprefix("\x1b]777;notify;").removesuffix("\x1b\\")
     assert inside.count(";") == 1

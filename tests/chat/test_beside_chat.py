@@ -62,7 +62,7 @@ def test_commands_work_beside_a_client(start_chat: Start, tmp_path: Path) -> Non
 
 
 @pytest.mark.thorough
-def test_two_clients_at_once_and_the_second_continues_alone(start_chat: Start, tmp_path: Path) -> None:
+def test_other_clients_continue_after_the_first_one_ends(start_chat: Start, tmp_path: Path) -> None:
     """One client opens the store. The other works through it, and opens it after the first one ends or is killed."""
     with ThreadPoolExecutor(3) as pool:
         clients = list(pool.map(lambda _: start_chat("-s", "store"), range(3)))
@@ -97,7 +97,7 @@ def test_two_clients_at_once_and_the_second_continues_alone(start_chat: Start, t
 
 
 @pytest.mark.thorough
-def test_a_socket_of_a_killed_client_is_in_nobodys_way(start_chat: Start, tmp_path: Path) -> None:
+def test_the_socket_of_a_killed_client_does_not_block_others(start_chat: Start, tmp_path: Path) -> None:
     client = start_chat("-s", "store")
     ready(client)
     client.process.send_signal(signal.SIGKILL)
@@ -113,7 +113,9 @@ def test_a_socket_of_a_killed_client_is_in_nobodys_way(start_chat: Start, tmp_pa
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("is_online", [True, False], ids=["online", "offline"])
-def test_options_of_a_node_beside_a_client(start_chat: Start, tmp_path: Path, is_online: bool) -> None:
+def test_options_of_a_node_apply_when_the_client_opens_the_store(
+    start_chat: Start, tmp_path: Path, is_online: bool
+) -> None:
     """The options apply when the client opens the store itself. They have no effect if the first client has no node."""
     options = ("-s", "store", "--listen", HERE)
     first = start_chat(*options[: 4 if is_online else 2])

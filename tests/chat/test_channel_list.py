@@ -45,7 +45,7 @@ def opened(folder: Path) -> CableStore:
 
 
 @pytest.mark.thorough
-def test_keys_lead_through_channels_and_change_the_look() -> None:
+def test_keys_switch_channels_and_change_the_display() -> None:
     first, second = new_store(), new_store("bob")
     for channel in ("apples", "default"):
         first.post(channel, "here")
@@ -54,17 +54,17 @@ def test_keys_lead_through_channels_and_change_the_look() -> None:
     places = [(0, "apples"), (0, "default"), (1, "apples"), (1, "default")]
 
     async def run(app: ChatApp, pilot: Pilot) -> None:
-        async def goes(key: str, place: tuple[int, str]) -> None:
+        async def switches(key: str, place: tuple[int, str]) -> None:
             await pilot.press(key)
             await until(pilot, lambda: app._place == place and not app.is_busy)
 
         assert app._place == places[1]
         for key in ("ctrl+n", "alt+down"):
             for place in (places[2], places[3], places[0], places[1]):
-                await goes(key, place)
+                await switches(key, place)
         for key in ("ctrl+p", "alt+up"):
             for place in (places[0], places[3], places[2], places[1]):
-                await goes(key, place)
+                await switches(key, place)
         members, is_shown = app.query_one("#members"), app.query_one("#members").display
         for _ in range(2):
             await pilot.press("f2")
@@ -85,7 +85,7 @@ def test_a_muted_channel_has_no_unread_number_and_is_skipped() -> None:
     own_key = store.identity.public_key
 
     async def run(app: ChatApp, pilot: Pilot) -> None:
-        async def goes(key: str, channel: str) -> None:
+        async def switches(key: str, channel: str) -> None:
             await pilot.press(key)
             await until(pilot, lambda: app.channel == channel and not app.is_busy)
 
@@ -94,14 +94,14 @@ def test_a_muted_channel_has_no_unread_number_and_is_skipped() -> None:
         store.ingest(raws(*(BOB.text(channel, f"@{own_key.hex()} look") for channel in ("apples", "bees"))))
         await until(pilot, lambda: re.search(r"#bees +@1 ", shown(app)))
         assert not re.search(r"#apples {1,16}\S*1 ", shown(app))
-        await goes("f5", "bees")
+        await switches("f5", "bees")
         await pilot.press("f5")
         assert "No other channel has unread messages" in shown(app)
         assert app.channel == "bees"
         await enter(app, pilot, "/unmute #apples")
         assert not store.local.is_muted("apples")
         await until(pilot, lambda: re.search(r"#apples +@1 ", shown(app)))
-        await goes("f5", "apples")
+        await switches("f5", "apples")
         await enter(app, pilot, "/mute")
         assert list(store.local.muted()) == ["apples"]
         await until(pilot, lambda: shown(app).startswith(" #apples  muted"))
@@ -130,8 +130,8 @@ def test_a_muted_channel_is_muted_after_a_restart(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_what_was_sent_is_stored_before_the_client_ends(tmp_path: Path) -> None:
-    """Ctrl-Q immediately after Enter, while the writing thread is busy."""
+def test_sent_text_is_stored_before_the_client_exits(tmp_path: Path) -> None:
+    """Ctrl+Q is pressed immediately after Enter, while the writing thread is busy."""
 
     async def run(app: ChatApp, pilot: Pilot) -> None:
         held = threading.Event()

@@ -61,7 +61,7 @@ def with_history(count: int) -> CableStore:
 
 
 @pytest.mark.thorough
-def test_typed_commands(drive: Drive) -> None:
+def test_typed_commands_change_the_store_and_the_screen(drive: Drive) -> None:
     store = new_store()
     store.ingest(raws(BOB.named("bob"), BOB.text("default", "from bob")))
 
@@ -93,7 +93,7 @@ def test_typed_commands(drive: Drive) -> None:
 
 
 @pytest.mark.thorough
-def test_a_text_that_cannot_be_sent_stays_in_the_box(drive: Drive) -> None:
+def test_a_rejected_text_stays_in_the_input_field(drive: Drive) -> None:
     async def run(app: ChatApp, pilot: Pilot) -> None:
         long = "x" * 5000
         await enter(app, pilot, long)
@@ -106,7 +106,7 @@ def test_a_text_that_cannot_be_sent_stays_in_the_box(drive: Drive) -> None:
 
 
 @pytest.mark.thorough
-def test_what_comes_in_is_shown_and_what_is_deleted_goes(drive: Drive) -> None:
+def test_arriving_messages_are_shown_and_deleted_ones_disappear(drive: Drive) -> None:
     store = new_store()
     post = BOB.text("default", "on second thought")
 
@@ -123,7 +123,7 @@ def test_what_comes_in_is_shown_and_what_is_deleted_goes(drive: Drive) -> None:
 
 
 @pytest.mark.thorough
-def test_a_chosen_message_is_deleted_after_a_question(drive: Drive) -> None:
+def test_a_chosen_message_is_deleted_after_confirmation(drive: Drive) -> None:
     store = new_store()
     store.post("default", "first")
     store.post("default", "second")
@@ -149,7 +149,7 @@ def test_a_chosen_message_is_deleted_after_a_question(drive: Drive) -> None:
 
 
 @pytest.mark.thorough
-def test_completion_and_history(drive: Drive) -> None:
+def test_keys_complete_names_and_recall_sent_texts(drive: Drive) -> None:
     store = new_store()
     store.ingest(raws(BOB.named("bob"), BOB.join("default"), ANN.named("barbara"), ANN.join("default")))
 
@@ -171,7 +171,7 @@ def test_completion_and_history(drive: Drive) -> None:
 
 
 @pytest.mark.thorough
-def test_a_draft_waits_in_its_channel(drive: Drive) -> None:
+def test_a_draft_is_kept_in_its_channel(drive: Drive) -> None:
     store = new_store()
     store.post("default", "here")
     store.post("other", "there")
@@ -233,8 +233,8 @@ def test_a_search_leads_to_the_message_in_its_channel(drive: Drive) -> None:
 
 
 @pytest.mark.thorough
-def test_every_message_is_passed_when_one_scrolls_through_a_long_history(drive: Drive) -> None:
-    """To the beginning and back, in screens: each message is drawn, in order, and few are held."""
+def test_scrolling_through_a_long_history_shows_every_message(drive: Drive) -> None:
+    """Scroll to the beginning and back, by screens: each message is drawn, in order, and few are in memory."""
     count = MAX_HELD * 3 // 2
     store = with_history(count)
 
@@ -264,7 +264,7 @@ def test_every_message_is_passed_when_one_scrolls_through_a_long_history(drive: 
 
 
 @pytest.mark.thorough
-def test_what_is_read_stays_where_it_is_while_posts_come_in(drive: Drive) -> None:
+def test_the_scroll_position_is_kept_while_posts_arrive(drive: Drive) -> None:
     store = with_history(500)
 
     async def run(app: ChatApp, pilot: Pilot) -> None:
@@ -280,7 +280,7 @@ def test_what_is_read_stays_where_it_is_while_posts_come_in(drive: Drive) -> Non
 
 
 @pytest.mark.thorough
-def test_a_store_that_is_rebuilt_is_read_again(drive: Drive) -> None:
+def test_a_rebuilt_store_is_read_again(drive: Drive) -> None:
     store = with_history(10)
 
     async def run(app: ChatApp, pilot: Pilot) -> None:

@@ -22,7 +22,9 @@ def test_the_client_warns_of_a_clock_that_is_slow(
     later_ms = time.time_ns() // 1_000_000 + 3_600_000
     folder = tmp_path / "store"
     with CableStore.open(folder) as store:
-        store.ingest(raws(*(who.text("default", f"from {at}", at=later_ms + at) for at, who in enumerate((BOB, CYD)))))
+        store.ingest(
+            raws(*(person.text("default", f"from {at}", at=later_ms + at) for at, person in enumerate((BOB, CYD))))
+        )
     if is_served:
         assert serving(folder, "--listen", HERE).address
     client = start_chat("-s", str(folder))

@@ -131,7 +131,7 @@ def is_marked(looks: CheckedClient, part: str) -> bool:
     ],
     ids=["256", "16 million", "16 of xterm", "16 of VGA", "greys", "greys of 256", "greys of 16"],
 )
-def test_all_text_can_be_read_and_nothing_vanishes(
+def test_all_text_has_enough_contrast_and_highlights_are_visible(
     start_chat: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], palette: str
 ) -> None:
     """In both themes, each text contrasts with its background. Chosen and marked lines differ from others."""
@@ -149,7 +149,9 @@ def test_all_text_can_be_read_and_nothing_vanishes(
             found = looks.cell_of(special)
             assert found.back != plain.back or is_underlined(looks, special), special
         column, line = looks.sees.place_of("#joined")
-        assert looks.cells()[line - 1][column].back != looks.cells()[line][column].back, "the channel that is shown"
+        assert looks.cells()[line - 1][column].back != looks.cells()[line][column].back, (
+            "the displayed channel is not highlighted"
+        )
         looks.client.press(F3)
         wait_until(lambda now=plain: looks.cell_of("words of 14").back != now.back)  # type: ignore[misc]  # mypy does not infer a lambda with defaults
     assert len(backgrounds) == 2

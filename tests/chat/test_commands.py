@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.thorough("True")
 @pytest.mark.parametrize("is_served", [False, True])
-def test_what_people_type_who_come_from_irc(  # noqa: PLR0915 - one session, step by step
+def test_commands_known_from_irc_work(  # noqa: PLR0915 - one session, step by step
     folder: Path, start_chat: Start, serving: Callable[..., Served], is_served: bool
 ) -> None:
     """All actions of the user are undone, emotes look like emotes, and commands without effect report that."""

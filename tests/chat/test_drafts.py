@@ -32,7 +32,7 @@ def draft_of(path: Path) -> str:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGHUP, 0), (signal.SIGTERM, 0), (signal.SIGINT, 130)])
-def test_a_signal_ends_the_client_in_order(start_chat: Start, tmp_path: Path, number: int, status: int) -> None:
+def test_a_signal_ends_the_client_cleanly(start_chat: Start, tmp_path: Path, number: int, status: int) -> None:
     """The test includes a signal while a window is open."""
     client = start_typing(start_chat)
     client.press("\x1bOP")
@@ -46,7 +46,7 @@ def test_a_signal_ends_the_client_in_order(start_chat: Start, tmp_path: Path, nu
     assert draft_of(tmp_path / "ann") == BEGUN
 
 
-def test_a_closed_window_ends_the_client_in_order(start_chat: Start, tmp_path: Path) -> None:
+def test_a_closed_window_ends_the_client_cleanly(start_chat: Start, tmp_path: Path) -> None:
     client = start_typing(start_chat)
     assert (tmp_path / "ann" / SOCKET).exists()
     assert client.close_window() == 0
@@ -55,8 +55,8 @@ def test_a_closed_window_ends_the_client_in_order(start_chat: Start, tmp_path: P
 
 
 @pytest.mark.thorough
-def test_a_draft_is_on_the_disk_while_one_types(start_chat: Start, tmp_path: Path) -> None:
-    """A killed client therefore loses nothing. Sent text leaves no draft."""
+def test_a_draft_is_written_to_the_disk_during_typing(start_chat: Start, tmp_path: Path) -> None:
+    """A killed client therefore loses no text. Sent text leaves no draft."""
     client = start_typing(start_chat)
     wait_until(lambda: any(BEGUN.encode() in file.read_bytes() for file in (tmp_path / "ann").rglob("*.log")))
     client.process.kill()

@@ -71,14 +71,14 @@ def asked_for(*, posts: int) -> CountingCabal:
 
 
 @pytest.mark.thorough
-def test_an_update_reads_the_lists_once_and_the_surroundings_of_messages_once() -> None:
+def test_an_update_reads_the_lists_and_the_displayed_messages_once() -> None:
     cabal = asked_for(posts=1)
     assert cabal.lists
     assert cabal.reads <= len(cabal.page_limits) + 2 * cabal.lists
 
 
 @pytest.mark.thorough
-def test_while_messages_arrive_pages_are_as_long_as_the_screen_needs() -> None:
+def test_pages_are_not_longer_than_the_screen_needs_while_messages_arrive() -> None:
     cabal = asked_for(posts=10 * MAX_EVENTS)
     assert cabal.page_limits
     assert max(cabal.page_limits) <= SCREENS_FOLLOWED * HEIGHT

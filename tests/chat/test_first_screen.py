@@ -22,7 +22,7 @@ def vanishes(sees: Screen, part: str) -> None:
 
 @pytest.mark.thorough("True")
 @pytest.mark.parametrize("is_served", [False, True])
-def test_a_newcomer_reads_who_one_is_and_what_to_do_next(
+def test_the_first_screen_shows_the_key_and_the_next_steps(
     start_chat: Start, serving: Serve, tmp_path: Path, is_served: bool
 ) -> None:
     node = ("--listen", HERE, "--cabal-key", KEY)
@@ -56,7 +56,7 @@ def test_a_newcomer_reads_who_one_is_and_what_to_do_next(
 
 
 @pytest.mark.thorough
-def test_an_offline_newcomer_reads_how_to_reach_others_on_a_small_screen(tmp_path: Path) -> None:
+def test_the_first_screen_explains_how_to_connect_even_on_a_small_screen(tmp_path: Path) -> None:
     with CableStore.open(tmp_path / "store\u202e"):
         pass
     client = Terminal([sys.executable, "-m", "cablestore", "chat", "-s", "store\u202e"], tmp_path, (50, 9))
@@ -77,7 +77,7 @@ def test_an_offline_newcomer_reads_how_to_reach_others_on_a_small_screen(tmp_pat
 
 
 @pytest.mark.thorough
-def test_the_lines_return_when_the_only_message_is_deleted(start_chat: Start, tmp_path: Path) -> None:
+def test_the_first_screen_returns_when_the_only_message_is_deleted(start_chat: Start, tmp_path: Path) -> None:
     client = start_chat("-s", "store")
     sees = Screen(client)
     sees.shows("You are ")

@@ -37,7 +37,7 @@ def shown(text: str) -> list[str]:
         ("javascript:alert(1) file:///etc magnet:?xt=1 mailto:a@x.org cable:5a5a ssh://x.org", []),
     ],
 )
-def test_a_link_ends_where_people_read_its_end(text: str, links: list[str]) -> None:
+def test_a_link_ends_before_surrounding_punctuation(text: str, links: list[str]) -> None:
     assert shown(text) == links
 
 
@@ -56,17 +56,17 @@ def test_a_link_ends_where_people_read_its_end(text: str, links: list[str]) -> N
         "https://x.org/" + "\u00e4" * (MAX_LINK_SIZE_BYTES // 6),
     ],
 )
-def test_a_link_that_hides_where_it_leads_is_plain_text(text: str) -> None:
+def test_a_link_that_hides_its_target_is_plain_text(text: str) -> None:
     assert shown(clean(text, lines=True)) == []
 
 
-def test_a_target_is_ascii_and_the_scan_of_a_hostile_text_is_short() -> None:
+def test_link_targets_are_ascii_and_hostile_texts_are_scanned_fast() -> None:
     assert links_in("https://x.org/\u65e5?q=%20")[0].target == "https://x.org/%E6%97%A5?q=%20"
     for part in ("https://", "https://(", "https://x.org@", "https://x.org/)"):
         links_in(part * 5_000)  # takes a minute if each beginning is scanned to the end
 
 
-def test_lines_of_a_wrapped_text_have_all_parts_of_its_links() -> None:
+def test_lines_of_a_wrapped_text_contain_all_parts_of_its_links() -> None:
     text = f"first {LONG} and\n\nthen {LONG}, https://x.org."
     lines = wrap(text, 30)
     parts = [
@@ -78,7 +78,7 @@ def test_lines_of_a_wrapped_text_have_all_parts_of_its_links() -> None:
     assert {target for _, target in parts} == {LONG, "https://x.org"}
 
 
-def test_a_terminal_that_may_print_the_sequences_gets_none() -> None:
+def test_unsupported_terminals_receive_no_link_sequences() -> None:
     output = "\x1b]8;id=17;https://x.org\x1b\\\x1b[4mhere\x1b[0m\x1b]8;;\x1b\\."
     for environ in ({"TERM": "linux"}, {"TERM": "dumb"}, {}, XTERM | {"INSIDE_EMACS": "29"}, {"TERM": "screen"}):
         assert with_link_ids(output, environ) == "\x1b[4mhere\x1b[0m."
@@ -87,7 +87,7 @@ def test_a_terminal_that_may_print_the_sequences_gets_none() -> None:
 
 
 @pytest.mark.thorough
-def test_a_link_over_several_lines_is_one_link_and_is_copied_as_it_is(start_chat: Start, tmp_path: Path) -> None:
+def test_a_link_over_several_lines_is_one_link_and_is_copied_unchanged(start_chat: Start, tmp_path: Path) -> None:
     with CableStore.open(tmp_path / "store") as store:
         store.post("default", f"go to {LONG}. Or (https://x.org/a)")
         store.post("default", "https://p\u0430ypal.com/ https://bad.example/\u202egnp.exe")

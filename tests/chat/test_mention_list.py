@@ -34,7 +34,7 @@ def fill(folder: Path, *texts: tuple[str, str, int], name: str = "ann") -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("is_served", [False, True])
-def test_mentions_of_all_channels_and_cabals_lead_to_their_places(
+def test_mentions_of_all_channels_and_cabals_lead_to_their_messages(
     start_chat: Start, serving: Serve, tmp_path: Path, is_served: bool
 ) -> None:
     many = [("garden", f"line {number}", 1) for number in range(60)]

@@ -64,7 +64,7 @@ def post_late_before_all(store: CableStore) -> None:
     ("happen", "is_at_end"),
     [(delete, True), (delete, False), (hide, True), (rename, True), (post_late, False), (post_late_before_all, True)],
 )
-def test_what_happens_to_messages_far_above_is_seen_when_one_scrolls_up(
+def test_changes_of_messages_far_above_are_visible_after_scrolling_up(
     happen: Callable[[CableStore], None], is_at_end: bool
 ) -> None:
     store = with_history()
@@ -91,7 +91,7 @@ def test_what_happens_to_messages_far_above_is_seen_when_one_scrolls_up(
 
 
 @pytest.mark.thorough
-def test_messages_far_above_stay_when_a_new_one_comes() -> None:
+def test_messages_far_above_are_kept_when_a_new_one_arrives() -> None:
     store = with_history()
 
     async def run(app: ChatApp, pilot: Pilot) -> None:

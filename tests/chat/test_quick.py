@@ -46,7 +46,7 @@ WORDS = (
 
 
 @given(st.text())
-def test_clean_text_controls_nothing(text: str) -> None:
+def test_cleaned_text_contains_no_control_characters(text: str) -> None:
     for lines in (False, True):
         for character in clean(text, lines=lines):
             is_break = lines and character == "\n"
@@ -54,7 +54,7 @@ def test_clean_text_controls_nothing(text: str) -> None:
             assert unicodedata.bidirectional(character) not in TURNS
 
 
-def test_what_controls_a_terminal_is_replaced() -> None:
+def test_control_sequences_are_replaced() -> None:
     assert clean("\x1b[2J\x07\u202e\x9b") == "\ufffd[2J\ufffd\ufffd\ufffd"
     assert clean("a\tb\r\nc", lines=True) == "a    b\nc"
     assert clean("a\rb\u2028c", lines=True) == "a\nb\nc"
@@ -63,12 +63,12 @@ def test_what_controls_a_terminal_is_replaced() -> None:
 
 
 @pytest.mark.parametrize("text", WORDS)
-def test_words_are_shown_as_they_are_written(text: str) -> None:
+def test_words_of_all_scripts_are_displayed_unchanged(text: str) -> None:
     assert clean(text, lines=True) == clean(text) == safe(text) == text
 
 
 @given(st.lists(st.sampled_from([*WORDS, " ", "x"])).map("".join), st.integers(4, 40))
-def test_a_line_never_cuts_a_character_of_a_person_and_fits_every_terminal(text: str, width: int) -> None:
+def test_lines_fit_every_terminal_and_do_not_split_characters(text: str, width: int) -> None:
     lines = wrap(text, width)
     assert [c for line in lines for c in clusters(line) if c != " "] == [c for c in clusters(text) if c != " "]
     for line in lines:
@@ -78,7 +78,7 @@ def test_a_line_never_cuts_a_character_of_a_person_and_fits_every_terminal(text:
 
 
 @given(st.text(alphabet=st.sampled_from("abc 東京\n\u0301")), st.integers(2, 20))
-def test_lines_fit_and_lose_nothing(text: str, width: int) -> None:
+def test_wrapped_lines_fit_and_contain_all_text(text: str, width: int) -> None:
     text = clean(text, lines=True)
     lines = wrap(text, width)
     assert all(cell_len(line) <= width for line in lines)
@@ -99,7 +99,7 @@ def test_lines_break_between_words(text: str, width: int, lines: list[str]) -> N
     assert wrap(text, width) == lines
 
 
-def test_names_are_short() -> None:
+def test_long_and_invisible_names_are_shortened() -> None:
     assert short_name("ab" * 32) == "abababab"
     assert short_name(" \x1b[31mann ") == "\N{REPLACEMENT CHARACTER}[31mann"
     assert short_name("  ") == "?"
@@ -107,7 +107,7 @@ def test_names_are_short() -> None:
     assert local(2**63, UTC).year == 1970
 
 
-def test_what_is_typed() -> None:
+def test_typed_lines_are_parsed_as_commands_or_text() -> None:
     assert commands.read("hello / there") == ("", "hello / there")
     assert commands.read("//hello") == ("", "/hello")
     assert commands.read("/join  garden ") == ("join", "garden")
@@ -124,7 +124,7 @@ def test_what_is_typed() -> None:
             commands.read(wrong)
 
 
-def test_channels_as_people_write_them() -> None:
+def test_typed_channel_names_find_known_channels() -> None:
     known = ["default", "Garden", "a, b", "caf\u00e9", "Twin", "twin"]
     assert channels_in("#default", known) == ["default"]
     assert channels_in("#x, #y,z", known) == ["x", "y", "z"]
@@ -151,19 +151,19 @@ def test_every_command_has_help() -> None:
     ("text", "emote"),
     [("/me waves", "waves"), ("/me", ""), ("/me  two", " two"), ("/mean it", None), (" /me waves", None), ("", None)],
 )
-def test_what_is_an_emote(text: str, emote: str | None) -> None:
+def test_emotes_are_recognized(text: str, emote: str | None) -> None:
     assert emote_of(text) == emote
     if emote:
         assert as_emote(emote) == text
 
 
-def test_the_excerpt_of_an_emote_has_no_sign() -> None:
+def test_the_excerpt_of_an_emote_does_not_contain_the_command() -> None:
     assert shown_parts([("/me ", False), ("waves", True)]) == [("waves", True)]
     assert shown_parts([("/", False), ("me", True), (" waves", False)]) == [("waves", False)]
     assert shown_parts([("…far ", False), ("waves", True)]) == [("…far ", False), ("waves", True)]
 
 
-def test_emotes_are_lines_of_their_own() -> None:
+def test_emotes_are_displayed_on_separate_lines() -> None:
     with CableStore.in_memory() as store:
         store.ingest(
             raws(
@@ -195,11 +195,11 @@ def test_emotes_are_lines_of_their_own() -> None:
         ("why?", "why?"),
     ],
 )
-def test_words_of_a_search_are_beginnings(text: str, query: str) -> None:
+def test_the_words_of_a_search_become_prefixes(text: str, query: str) -> None:
     assert with_prefixes(text) == query
 
 
-def test_what_is_completed() -> None:
+def test_commands_channels_and_names_are_completed() -> None:
     def complete(text: str) -> list[str]:
         return completions(text, ["garden", "kitchen"], ["Ann", "andy", "bob"])
 
@@ -220,7 +220,7 @@ def test_what_is_completed() -> None:
     assert completions("limbo", [], ["bob"]) == []
 
 
-def test_what_was_sent_comes_back() -> None:
+def test_sent_texts_are_recalled() -> None:
     history = SentTexts()
     assert history.step(-1, "now") is None
     for text in ("first", "second", "second"):
@@ -230,7 +230,7 @@ def test_what_was_sent_comes_back() -> None:
 
 
 @pytest.mark.thorough
-def test_a_window_moves_over_a_history_without_gaps() -> None:
+def test_the_timeline_moves_over_a_history_without_gaps() -> None:
     with CableStore.in_memory() as store:
         store.ingest(
             raws(*(BOB.text("default", str(at), at=START_MS + at) for at in range(3 * MAX_HELD))), verify=False
@@ -247,16 +247,16 @@ def test_a_window_moves_over_a_history_without_gaps() -> None:
         assert texts[0] == 0
         assert timeline.has_newer
         rows = timeline.rows(40, 9)
-        assert sum(row.message is None for row in rows) == 1, "one day"
+        assert sum(row.message is None for row in rows) == 1, "one date line"
 
 
-def test_a_session_ends_whatever_waits() -> None:
+def test_a_session_ends_even_with_waiting_tasks() -> None:
     with cabals_on(CableStore.in_memory(), CableStore.in_memory()) as open_cabals:
         assert [open_cabal.connection for open_cabal in open_cabals] == ["offline", "offline"]
 
 
-def test_no_word_of_a_removed_message_is_left_after_a_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A search leaves overwriting them in a large index to later work, which the client does."""
+def test_words_of_a_removed_message_are_erased_after_a_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search leaves erasing them from a large index to later work of the client."""
     monkeypatch.setattr(searching, "PURGES_BEFORE_ANSWER", 0)
     folder = tmp_path / "store"
     store, post = CableStore.open(folder), BOB.text("default", f"{WORD.decode()} word")

@@ -13,8 +13,8 @@ from cablestore import CableStore
 _CONTROL_SEQUENCE = re.compile(rb"\x1b\[[0-9;?<>u]*[a-zA-Z]")
 
 
-def test_nothing_is_printed_after_the_screen_is_left(tmp_path: Path) -> None:
-    """Destructors that run when the interpreter ends print their errors to the terminal."""
+def test_nothing_is_printed_after_the_client_exits(tmp_path: Path) -> None:
+    """Destructors that run when the interpreter exits print their errors to the terminal."""
     CableStore.open(tmp_path / "store").close()
     terminal = Terminal([sys.executable, "-m", "cablestore", "chat", "-s", "store"], tmp_path)
     try:

@@ -66,7 +66,7 @@ def texts(store: CableStore, channel: str) -> list[str]:
     return [message.text for message in store.messages(channel, newest_first=False).messages]
 
 
-def test_a_text_goes_to_the_channel_where_it_was_sent() -> None:
+def test_a_text_is_sent_to_the_channel_in_which_it_was_entered() -> None:
     store = with_channels("apples", "bees")
 
     async def run(app: ChatApp, pilot: Pilot) -> None:
@@ -84,7 +84,7 @@ def test_a_text_goes_to_the_channel_where_it_was_sent() -> None:
     drive(run, store)
 
 
-def test_a_text_goes_to_the_cabal_where_it_was_sent() -> None:
+def test_a_text_is_sent_to_the_cabal_in_which_it_was_entered() -> None:
     first, second = with_channels("apples"), with_channels("apples", name="bob")
 
     async def run(app: ChatApp, pilot: Pilot) -> None:
@@ -101,7 +101,7 @@ def test_a_text_goes_to_the_cabal_where_it_was_sent() -> None:
 
 
 @pytest.mark.thorough
-def test_texts_after_a_join_go_to_the_joined_channel() -> None:
+def test_texts_after_a_join_are_sent_to_the_joined_channel() -> None:
     """The user may view another channel before the join completes."""
     first, second = with_channels("apples"), with_channels("bees", name="bob")
 
@@ -120,7 +120,7 @@ def test_texts_after_a_join_go_to_the_joined_channel() -> None:
 
 
 @pytest.mark.thorough
-def test_texts_after_a_join_that_failed_go_nowhere_else() -> None:
+def test_texts_after_a_failed_join_are_not_sent_elsewhere() -> None:
     """The shown channel continues to work."""
     store, name = with_channels("apples"), "g" * 100
 
@@ -139,7 +139,7 @@ def test_texts_after_a_join_that_failed_go_nowhere_else() -> None:
 
 
 @pytest.mark.thorough
-def test_a_text_that_cannot_be_sent_is_kept_in_its_own_channel() -> None:
+def test_a_rejected_text_becomes_the_draft_of_its_channel() -> None:
     store = with_channels("apples", "bees")
 
     async def run(app: ChatApp, pilot: Pilot) -> None:
@@ -155,7 +155,7 @@ def test_a_text_that_cannot_be_sent_is_kept_in_its_own_channel() -> None:
 
 
 @pytest.mark.thorough
-def test_a_text_that_cannot_be_sent_replaces_no_later_draft() -> None:
+def test_a_rejected_text_does_not_replace_a_later_draft() -> None:
     store = with_channels("apples", "bees")
 
     async def run(app: ChatApp, pilot: Pilot) -> None:
@@ -172,7 +172,7 @@ def test_a_text_that_cannot_be_sent_replaces_no_later_draft() -> None:
 @pytest.mark.parametrize(
     "asking", [("escape", "enter", "down", "enter"), (*"/delete", "enter")], ids=["menu", "command"]
 )
-def test_a_deletion_is_done_in_the_cabal_of_its_message(asking: tuple[str, ...]) -> None:
+def test_a_message_is_deleted_in_its_own_cabal(asking: tuple[str, ...]) -> None:
     first, second = with_channels("apples"), with_channels("apples", name="bob")
 
     async def run(app: ChatApp, pilot: Pilot) -> None:
@@ -189,9 +189,11 @@ def test_a_deletion_is_done_in_the_cabal_of_its_message(asking: tuple[str, ...])
 
 
 @pytest.mark.thorough
-def test_keys_that_come_at_once_are_done_in_their_order() -> None:
-    """Keys arrive together after a pause of the line to the terminal. The drafts of both channels are known, so nothing
-    is read."""
+def test_keys_that_arrive_together_are_handled_in_order() -> None:
+    """Keys arrive together after a pause of the connection to the terminal.
+
+    The drafts of both channels are known, so none is read.
+    """
     store = with_channels("apples", "bees")
 
     async def run(app: ChatApp, pilot: Pilot) -> None:

@@ -74,17 +74,17 @@ def on_stores(run: Callable[[ChatApp, Pilot], Awaitable[None]], *stores: Any, si
         ("invitation", {"keys": "f4", "hosting": INVITING}),
     ],
 )
-def test_a_screen(name: str, more: dict[str, Any]) -> None:
+def test_a_screen_matches_its_reviewed_text(name: str, more: dict[str, Any]) -> None:
     on_garden(name, **more)
 
 
 @pytest.mark.thorough
-def test_what_a_search_finds() -> None:
+def test_the_results_of_a_search_match_their_reviewed_text() -> None:
     pytest.importorskip("apsw")
     on_garden("found", text="/search table", keys="enter")
 
 
-def test_the_pictures_of_the_documents_show_what_the_client_shows() -> None:
+def test_the_pictures_of_the_documents_match_the_client() -> None:
     """Only their text, because the drawing depends on the version of Textual."""
     for name, screen in PICTURES.SCREENS.items():
         drawn = asyncio.run(PICTURES.draw(**screen))
@@ -96,7 +96,7 @@ def words_in(picture: str) -> list[str]:
 
 
 @pytest.mark.thorough
-def test_an_empty_store() -> None:
+def test_an_empty_store_matches_its_reviewed_text() -> None:
     async def run(app: ChatApp, _: Pilot) -> None:
         assert_like(app, "empty")
 
@@ -104,7 +104,7 @@ def test_an_empty_store() -> None:
 
 
 @pytest.mark.thorough
-def test_several_cabals() -> None:
+def test_several_cabals_match_their_reviewed_text() -> None:
     async def run(app: ChatApp, pilot: Pilot) -> None:
         await pilot.press("ctrl+n", "ctrl+n")
         assert "in the second" in shown(app)
@@ -118,7 +118,7 @@ def test_several_cabals() -> None:
 
 
 @pytest.mark.thorough
-def test_texts_of_others_control_nothing() -> None:
+def test_texts_of_others_do_not_control_the_terminal() -> None:
     """Names, topics, channels and messages with control characters, markup and many marks."""
 
     async def run(app: ChatApp, pilot: Pilot) -> None:

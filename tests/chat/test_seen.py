@@ -89,10 +89,10 @@ def line_of(screen: Screen, part: str) -> int:
     return next((at for at, line in enumerate(screen.text.split("\n")) if part in line), -1)
 
 
-def test_what_was_on_the_screen_is_read_whatever_its_date(
+def test_displayed_messages_are_read_regardless_of_their_date(
     client: Callable[..., tuple[Terminal, Screen]], tmp_path: Path
 ) -> None:
-    """Late, ahead of the clock, shown again: the number is cleared, and F5 does not return to it."""
+    """Late, ahead of the clock, or displayed again: the number is cleared, and F5 does not return to it."""
     with served(tmp_path / "store", garden("first", 0), BOB.text("shed", "tools", at=START_MS)) as store:
         keys, screen = client()
         becomes_unread(store, garden=0, shed=1)
@@ -126,7 +126,7 @@ def test_what_was_on_the_screen_is_read_whatever_its_date(
 
 
 @pytest.mark.thorough
-def test_a_late_message_above_the_view_is_unread_until_it_was_scrolled_to(
+def test_a_late_message_above_the_view_is_unread_until_it_is_displayed(
     client: Callable[..., tuple[Terminal, Screen]], tmp_path: Path
 ) -> None:
     posts = [garden(f"number {at}", at) for at in range(80)]
@@ -161,7 +161,7 @@ def test_a_late_message_above_the_view_is_unread_until_it_was_scrolled_to(
 
 
 @pytest.mark.thorough
-def test_a_line_is_where_unread_messages_begin_and_stays_there(
+def test_a_line_marks_the_first_unread_message_and_stays_there(
     client: Callable[..., tuple[Terminal, Screen]], tmp_path: Path
 ) -> None:
     with served(tmp_path / "store", garden("read", 0), BOB.text("shed", "tools", at=START_MS)) as store:

@@ -42,7 +42,7 @@ CabalCalls = tuple[str, tuple[Any, ...], dict[str, Any]]
 
 def cabal_call(draft: tuple[int, int, int, list[int]], posts: list[Post]) -> CabalCalls:
     kind, place, person, numbers = draft
-    channel, who, word = CHANNELS[place], AUTHORS[person].public_key, ("", "a word", "x" * 5000)[person]
+    channel, author, word = CHANNELS[place], AUTHORS[person].public_key, ("", "a word", "x" * 5000)[person]
     hashes = [posts[number % len(posts)].hash for number in numbers]
     place_in_time = posts[place % len(posts)].sort_time.decode()
     made: list[CabalCalls] = [
@@ -51,11 +51,11 @@ def cabal_call(draft: tuple[int, int, int, list[int]], posts: list[Post]) -> Cab
         ("page", (channel, 2, word), {}),
         ("channels", (), {}),
         ("members", (channel,), {}),
-        ("details", (channel, [who]), {}),
+        ("details", (channel, [author]), {}),
         ("search", ("hello",), {}),
         ("search", (word,), {}),
         ("own_name", (), {}),
-        ("find_users", (("x", "hello", who.hex()[:6])[person],), {}),
+        ("find_users", (("x", "hello", author.hex()[:6])[person],), {}),
         ("post", (channel, word), {}),
         ("post", (channel, "hello hello"), {}),
         ("mark_seen", (channel, [place_in_time], None), {}),
@@ -70,9 +70,9 @@ def cabal_call(draft: tuple[int, int, int, list[int]], posts: list[Post]) -> Cab
         ("set_name", (word,), {}),
         ("delete", (hashes[0] if hashes else bytes(32),), {}),
         ("delete", (b"too short",), {}),
-        ("moderate", (("hide", "unhide", "block")[person],), {"users": [who]}),
+        ("moderate", (("hide", "unhide", "block")[person],), {"users": [author]}),
         ("moderate", ("hide",), {"posts": tuple(hashes)}),
-        ("moderate", ("unblock", [who]), {}),
+        ("moderate", ("unblock", [author]), {}),
         ("invitation", (), {}),
     ]
     return made[kind]
@@ -104,7 +104,7 @@ async def result(cabal: Cabal, call: CabalCalls) -> Any:
 def test_the_same_calls_have_the_same_results_over_a_socket(
     history: tuple[Dialect, list[Post]], chosen: list[tuple[int, int, int, list[int]]]
 ) -> None:
-    """On two stores that are equal at first, and equal in the end."""
+    """The two stores are equal at the start and at the end."""
     dialect, posts = history
     node = WatchedNode(NodeState(bytes(32), ("192.0.2.7:13333",), ("0.0.0.0:1", "127.0.0.1:2")))
     every = [(kind, 0, 0, [0]) for kind in range(KINDS)]
@@ -142,7 +142,7 @@ def test_the_same_calls_have_the_same_results_over_a_socket(
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
-def test_an_invitation_leaves_out_an_address_that_names_no_host(tmp_path: Path, host: str) -> None:
+def test_an_invitation_omits_an_unspecified_address(tmp_path: Path, host: str) -> None:
     """The user adds a better one to the line."""
     node = WatchedNode(NodeState(bytes(32), listening=(str(Address(host, 13333)), "192.0.2.7:13333")))
     with CableStore.in_memory() as store, served_in(tmp_path, store, node):
@@ -195,7 +195,7 @@ def test_several_clients_are_notified_of_each_other_and_of_peers(tmp_path: Path)
 
 
 @pytest.mark.thorough
-def test_a_client_comes_back_and_keeps_drafts_meanwhile(tmp_path: Path) -> None:
+def test_a_client_reconnects_and_keeps_drafts(tmp_path: Path) -> None:
     with CableStore.in_memory() as store:
         server = served_in(tmp_path, store)
         client = served_cabal(tmp_path)
@@ -219,7 +219,7 @@ def test_a_client_comes_back_and_keeps_drafts_meanwhile(tmp_path: Path) -> None:
             client.close()
 
 
-def test_an_answer_that_does_not_come_is_an_error(tmp_path: Path) -> None:
+def test_a_call_without_an_answer_raises_an_error(tmp_path: Path) -> None:
     """The process ends in the middle of a call."""
     with CableStore.in_memory() as store:
         server = served_in(tmp_path, store)
@@ -242,7 +242,7 @@ def test_an_answer_that_does_not_come_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_a_call_that_takes_long_is_not_a_process_that_hangs(tmp_path: Path) -> None:
+def test_a_long_call_is_not_treated_as_a_hanging_process(tmp_path: Path) -> None:
     """The process answers pings at the same time."""
     is_held, may_write = threading.Event(), threading.Event()
 
@@ -268,7 +268,7 @@ def test_a_call_that_takes_long_is_not_a_process_that_hangs(tmp_path: Path) -> N
         client.close()
 
 
-def test_the_connections_of_the_process_are_shown_when_they_change(tmp_path: Path) -> None:
+def test_changes_of_the_connections_of_the_process_are_shown(tmp_path: Path) -> None:
     node = WatchedNode(NodeState(None, ("192.0.2.7:13333",)))
     with CableStore.in_memory() as store, served_in(tmp_path, store, node):
         client = served_cabal(tmp_path)
@@ -293,7 +293,7 @@ def test_the_connections_of_the_process_are_shown_when_they_change(tmp_path: Pat
         client.close()
 
 
-def test_own_messages_are_known_in_a_store_that_had_no_key(tmp_path: Path) -> None:
+def test_own_messages_are_recognized_in_a_store_that_had_no_key(tmp_path: Path) -> None:
     """A program serves a store without posts."""
     with CableStore.open(tmp_path / "store") as store, offer(store):
         client = served_cabal(tmp_path / "store")

@@ -48,7 +48,7 @@ def own_file(tmp_path: Path, text: str) -> Path:
 
 @pytest.mark.thorough("True")
 @pytest.mark.parametrize("is_served", [False, True])
-def test_the_keys_of_the_file_are_in_force_and_shown(
+def test_the_keys_of_the_file_are_used_and_shown(
     start_chat: Start, serving: Serve, tmp_path: Path, is_served: bool
 ) -> None:
     own_file(tmp_path, MOVED)
@@ -95,9 +95,7 @@ def background(sees: Screen) -> str:
 
 
 @pytest.mark.thorough
-def test_the_theme_of_the_file_gives_way_to_an_option_and_for_a_session_to_a_key(
-    start_chat: Start, tmp_path: Path
-) -> None:
+def test_an_option_and_a_key_override_the_theme_of_the_file(start_chat: Start, tmp_path: Path) -> None:
     path = own_file(tmp_path, 'theme = "light"')
     found = {}
     for name, options in (("file", ()), ("option", ("--dark",)), ("other file", ("--config", "/dev/null"))):
@@ -117,7 +115,7 @@ def test_the_theme_of_the_file_gives_way_to_an_option_and_for_a_session_to_a_key
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("theme = ", "cannot be read: Invalid value (at "),
+        ("theme = ", "other.toml: Invalid value (at "),
         ('theme = "blue"', 'theme must be "dark" or "light"'),
         ("theme = {}", 'theme must be "dark" or "light"'),
         ('bell = "no"', "bell must be true or false"),
@@ -137,7 +135,9 @@ def test_the_theme_of_the_file_gives_way_to_an_option_and_for_a_session_to_a_key
         ('"\\u001b[2J" = 1', "unknown settings: \\u{1b}[2J"),
     ],
 )
-def test_bad_files_have_status_2_and_start_nothing(tmp_path: Path, run: Command, text: str, reason: str) -> None:
+def test_bad_files_result_in_status_2_before_the_client_starts(
+    tmp_path: Path, run: Command, text: str, reason: str
+) -> None:
     file = tmp_path / "other.toml"
     file.write_text(text)
     status, out, err = run("chat", "-s", tmp_path / "store", "--config", file)
@@ -148,12 +148,12 @@ def test_bad_files_have_status_2_and_start_nothing(tmp_path: Path, run: Command,
     assert not (tmp_path / "store").exists()
 
 
-def test_a_file_that_is_named_must_be_there_and_the_users_own_one_need_not(
+def test_a_named_file_must_exist_but_the_default_one_is_optional(
     tmp_path: Path, run: Command, start_chat: Start
 ) -> None:
     status, out, err = run("chat", "-s", tmp_path / "store", "--config", tmp_path / "none.toml")
     assert (status, out) == (2, "")
-    assert f"{tmp_path}/none.toml cannot be read: No such file" in err
+    assert f"cannot read {tmp_path}/none.toml: No such file" in err
     own_file(tmp_path, "[keys]\nquit = ['q']")
     client = start_chat("-s", "store")
     client.shows("chat.toml: keys.quit: 'q' can be part of a text")
@@ -162,25 +162,25 @@ def test_a_file_that_is_named_must_be_there_and_the_users_own_one_need_not(
 
 
 @pytest.mark.parametrize("mark", [codecs.BOM_UTF8, b""])
-def test_a_file_may_be_saved_by_any_editor(tmp_path: Path, run: Command, mark: bytes) -> None:
+def test_files_with_a_byte_order_mark_and_crlf_are_read(tmp_path: Path, run: Command, mark: bytes) -> None:
     file = tmp_path / "chat.toml"
     file.write_bytes(mark + b"bell = true\r\n[keys]\r\nquit = 'f9'\r\n")
     status, _, err = run("chat", "-s", tmp_path / "store", "--config", file)
     assert (status, "needs a terminal" in err) == (2, True)
 
 
-def test_settings_are_read() -> None:
+def test_settings_are_parsed() -> None:
     assert settings_in({}) == ChatSettings()
     found = settings_in({"theme": "light", "bell": False, "notifications": False, "keys": {"quit": "F10"}})
     assert found == ChatSettings("light", bell=False, notifications=False, keys={"quit": ("f10",)})
 
 
-def test_the_names_of_actions_are_the_begin_of_what_the_help_says() -> None:
+def test_the_names_of_actions_are_prefixes_of_their_help() -> None:
     for name, action in KEY_ACTIONS.items():
         assert action.meaning.lower().replace(" ", "-").startswith(name)
 
 
-def test_default_keys_are_keys_that_a_file_may_name_and_are_shown_as_it_may_name_them() -> None:
+def test_default_keys_are_valid_and_shown_as_a_file_names_them() -> None:
     keys = [key for action in KEY_ACTIONS.values() for key in action.keys]
     assert len(set(keys)) == len(keys)
     assert [key_named(shown_key(key)) for key in keys] == keys
@@ -199,7 +199,7 @@ def test_keys_that_type_or_have_a_fixed_use_are_rejected(text: str) -> None:
         key_named(text)
 
 
-def test_the_reference_has_all_settings_with_their_defaults() -> None:
+def test_the_reference_lists_all_settings_with_their_defaults() -> None:
     page = (ROOT / "docs" / "reference" / "settings.md").read_text()
     values = tomllib.loads(page.split("## The client")[1].split("```toml\n")[1].split("```")[0])
     found = settings_in(values)

@@ -27,7 +27,7 @@ def columns_of(screen: Screen, part: str) -> set[int]:
     return {sum(max(wcwidth.wcwidth(character), 0) for character in before) for before in found}
 
 
-def test_words_of_all_languages_come_as_they_are_and_move_nothing(start_chat: Start, tmp_path: Path) -> None:
+def test_words_of_all_languages_are_printed_unchanged_in_aligned_columns(start_chat: Start, tmp_path: Path) -> None:
     with CableStore.open(tmp_path / "ann") as store:
         for number in range(60):
             store.post("default", f"{THUMBS} {number}")
@@ -57,7 +57,7 @@ def test_words_of_all_languages_come_as_they_are_and_move_nothing(start_chat: St
     assert client.end(CTRL_Q) == 0
 
 
-def test_log_prints_words_and_no_escapes(tmp_path: Path) -> None:
+def test_log_prints_words_of_all_languages_without_escapes(tmp_path: Path) -> None:
     with CableStore.open(tmp_path / "ann") as store:
         store.post("default", f"{PERSIAN} {HINDI} {FAMILY} \u202e")
         store.set_topic("default", PERSIAN)
@@ -70,7 +70,7 @@ def test_log_prints_words_and_no_escapes(tmp_path: Path) -> None:
         assert (HINDI in terminal.text and FAMILY in terminal.text) == command.startswith("log")
 
 
-def test_a_message_of_a_thousand_lines_takes_a_page(start_chat: Start, tmp_path: Path) -> None:
+def test_a_message_of_a_thousand_lines_is_collapsed(start_chat: Start, tmp_path: Path) -> None:
     with CableStore.open(tmp_path / "ann") as store:
         store.post("default", "hello")
         store.post("default", "\n".join(map(str, range(1000, 1800))))
@@ -97,8 +97,8 @@ def test_a_message_of_a_thousand_lines_takes_a_page(start_chat: Start, tmp_path:
 
 
 @pytest.mark.thorough
-def test_an_answer_with_a_clock_that_is_behind_is_below_its_question(start_chat: Start, tmp_path: Path) -> None:
-    """In the client and in `log`, without the day of its clock between the two."""
+def test_an_answer_with_a_slow_clock_is_below_its_question(start_chat: Start, tmp_path: Path) -> None:
+    """In the client and in `log`, the date of its clock is not between the two."""
     now_ms = time.time_ns() // 1_000_000
     with (
         CableStore.open(tmp_path / "bob", options=StoreOptions(clock=lambda: now_ms)) as bob,
@@ -109,16 +109,16 @@ def test_an_answer_with_a_clock_that_is_behind_is_below_its_question(start_chat:
     with CableStore.open(tmp_path / "ann", options=StoreOptions(clock=lambda: now_ms - 5 * 365 * 86_400_000)) as ann:
         ann.post("default", "in the shed")
         ann.post("default", "behind the ladder")
-    said = ["where is the rake?", "in the shed", "behind the ladder"]
+    texts = ["where is the rake?", "in the shed", "behind the ladder"]
     terminal = Terminal([sys.executable, "-m", "cablestore", "log", "default", "-s", "ann"], tmp_path)
     assert terminal.wait() == 0
-    assert re.findall("|".join(map(re.escape, said)), terminal.text) == said
+    assert re.findall("|".join(map(re.escape, texts)), terminal.text) == texts
     assert len(re.findall("[A-Z][a-z]+day ", terminal.text)) == 1
     client = start_chat("-s", "ann")
     screen = Screen(client)
-    for text in said:
+    for text in texts:
         screen.shows(text)
-    assert re.findall("|".join(map(re.escape, said)), screen.text) == said
+    assert re.findall("|".join(map(re.escape, texts)), screen.text) == texts
     assert len(re.findall("[A-Z][a-z]+day ", screen.text)) == 1
     assert client.end(CTRL_Q) == 0
 

@@ -14,7 +14,7 @@ from cablestore import CableStore
 
 
 @pytest.mark.thorough
-def test_two_people_talk(start_chat: Start, tmp_path: Path) -> None:
+def test_two_clients_exchange_messages(start_chat: Start, tmp_path: Path) -> None:
     """Live in both directions: messages, names, topics, channels, deletions. Both stores contain them afterwards."""
     key = tmp_path / "key"
     key.write_text("5a" * 32)
@@ -84,7 +84,7 @@ def test_bad_input_is_reported_in_one_line(start_chat: Start, tmp_path: Path) ->
 
 
 @pytest.mark.thorough
-def test_an_invitation_can_come_from_a_pipe(tmp_path: Path) -> None:
+def test_an_invitation_is_read_from_a_pipe(tmp_path: Path) -> None:
     """If the invitation comes from a pipe, keys come from the terminal, and Ctrl+Q exits the client."""
     command = [sys.executable, "-m", "cablestore", "chat", "-s", "ann", "--invitation", "-"]
     client = Terminal(command, tmp_path, piped="cable:" + "5a" * 32)

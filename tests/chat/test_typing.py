@@ -1,4 +1,4 @@
-"""Keys and pastes as a terminal sends them: typed text is signed unchanged, and never acts on a message."""
+"""Keys and pastes as a terminal sends them: typed text is signed unchanged, and never changes a message."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def written(path: Path) -> list[tuple[str, bool]]:
         return [(message.text, message.is_hidden) for message in page.messages]
 
 
-def test_what_is_typed_or_pasted_is_what_is_signed(start_chat: Start, tmp_path: Path) -> None:
+def test_typed_and_pasted_text_is_signed_unchanged(start_chat: Start, tmp_path: Path) -> None:
     client, sees = start_on(start_chat, tmp_path, lambda store: store.join("garden"))
     samples = [
         *((text.encode(), text) for text in TEXTS),
@@ -113,8 +113,10 @@ def test_a_paste_is_rejected_after_the_keys_before_it(start_chat: Start, tmp_pat
     assert client.end(CTRL_Q) == 0
 
 
-def test_no_text_acts_on_a_message(start_chat: Start, tmp_path: Path) -> None:
-    """Typed after Escape, a click or a search, over a question and before it. Only keys that type no text act."""
+def test_typed_text_never_triggers_an_action_on_a_message(start_chat: Start, tmp_path: Path) -> None:
+    """Text is typed after Escape, a click or a search, over a question and before it. Only keys that type no text
+    trigger actions.
+    """
     bob, own = "from bob", "my careful message"
 
     def fill(store: CableStore) -> None:
@@ -141,7 +143,7 @@ def test_no_text_acts_on_a_message(start_chat: Start, tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_the_menu_of_a_message(start_chat: Start, tmp_path: Path) -> None:
+def test_the_menu_of_a_message_hides_copies_and_deletes(start_chat: Start, tmp_path: Path) -> None:
     """Hide one and show it again, copy one by keys and one with the mouse, delete one."""
     link = "https://example.org/" + "a/link/to/copy/" * 12
 

@@ -87,7 +87,9 @@ def test_members_and_channels_show_their_state(
 
 
 @pytest.mark.thorough
-def test_an_unread_number_is_for_joined_channels_and_a_mention_unfolds(start_chat: Start, tmp_path: Path) -> None:
+def test_only_joined_channels_show_unread_numbers_and_mentions_unfold_the_list(
+    start_chat: Start, tmp_path: Path
+) -> None:
     with CableStore.open(tmp_path / "store") as store:
         for channel in ("default", "joined"):
             store.join(channel)
@@ -126,14 +128,14 @@ def test_an_unread_number_is_for_joined_channels_and_a_mention_unfolds(start_cha
         (EVE.key.hex()[:8], EVE.key.hex()[:8]),
     ],
 )
-def test_names_that_look_alike_are_found(name: str, other: str) -> None:
+def test_similar_names_are_detected(name: str, other: str) -> None:
     assert same_named({b"1": name, b"2": other, b"3": "somebody else"}) == {b"1", b"2"}
 
 
 @pytest.mark.parametrize(
     ("name", "other"), [("ann", "anne"), ("bob", "bob2"), ("J\u00f6rg", "Jorg"), ("\u7530\u4e2d", "\u7530\u53e3")]
 )
-def test_names_that_differ_are_kept_apart(name: str, other: str) -> None:
+def test_different_names_are_not_similar(name: str, other: str) -> None:
     assert not same_named({b"1": name, b"2": other})
 
 
@@ -160,7 +162,7 @@ def test_the_reason_of_a_failed_connection_is_shown(start_chat: Start, serving: 
 
 
 @pytest.mark.thorough
-def test_serve_hands_the_reason_to_its_clients(start_chat: Start, serving: Serve, tmp_path: Path) -> None:
+def test_serve_reports_the_reason_to_its_clients(start_chat: Start, serving: Serve, tmp_path: Path) -> None:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         nobody = f"127.0.0.1:{bound.getsockname()[1]}"
@@ -172,7 +174,7 @@ def test_serve_hands_the_reason_to_its_clients(start_chat: Start, serving: Serve
         assert server.stop() == 0
 
 
-def test_the_last_line_names_the_keys_of_what_a_person_does(start_chat: Start, tmp_path: Path) -> None:
+def test_the_last_line_shows_the_keys_for_the_current_state(start_chat: Start, tmp_path: Path) -> None:
     client, sees = open_client(start_chat, "-s", "store")
     sees.shows("/nick NAME sets your name   F1 help")
     client.type("/nick ann")

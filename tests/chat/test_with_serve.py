@@ -36,8 +36,8 @@ def open_client(start_chat: Start, *arguments: str) -> tuple[Terminal, Screen]:
 
 
 @pytest.mark.thorough
-def test_two_clients_and_a_peer_talk(start_chat: Start, serving: Serve, tmp_path: Path) -> None:
-    """Both clients work through one `serve`, see each other's posts, and show its peers and the invitation to it."""
+def test_two_clients_and_a_peer_exchange_messages(start_chat: Start, serving: Serve, tmp_path: Path) -> None:
+    """Both clients work through one `serve`. They see each other's posts, its peers and the invitation to it."""
     key = tmp_path / "key"
     key.write_text(KEY)
     server = serving(tmp_path / "store", "--create", "--listen", HERE, "--cabal-key", f"@{key}")
@@ -84,7 +84,9 @@ def test_two_clients_and_a_peer_talk(start_chat: Start, serving: Serve, tmp_path
 
 
 @pytest.mark.thorough
-def test_serve_is_killed_and_started_again(start_chat: Start, serving: Serve, tmp_path: Path) -> None:
+def test_a_client_continues_after_serve_was_killed_and_restarted(
+    start_chat: Start, serving: Serve, tmp_path: Path
+) -> None:
     """The client reports it, keeps typed text, and continues automatically with all missed changes."""
     server = serving(tmp_path / "store", "--create", "--listen", HERE)
     server.address  # noqa: B018 - it is ready
@@ -110,7 +112,7 @@ def test_serve_is_killed_and_started_again(start_chat: Start, serving: Serve, tm
 
 
 @pytest.mark.thorough
-def test_serve_hangs_and_continues(start_chat: Start, serving: Serve, tmp_path: Path) -> None:
+def test_a_client_continues_after_serve_was_hanging(start_chat: Start, serving: Serve, tmp_path: Path) -> None:
     """The client reports it on its own, keys work, typed text is kept, and it continues automatically."""
     server = serving(tmp_path / "store", "--create", "--listen", HERE)
     server.address  # noqa: B018 - it is ready
@@ -138,9 +140,7 @@ def test_serve_hangs_and_continues(start_chat: Start, serving: Serve, tmp_path: 
 
 
 @pytest.mark.thorough
-def test_a_client_ends_while_serve_hangs_in_the_middle_of_a_call(
-    start_chat: Start, serving: Serve, tmp_path: Path
-) -> None:
+def test_a_client_exits_while_serve_hangs_during_a_call(start_chat: Start, serving: Serve, tmp_path: Path) -> None:
     """The client shows and reports the unsent text."""
     server = serving(tmp_path / "store", "--create", "--listen", HERE)
     server.address  # noqa: B018 - it is ready
@@ -160,7 +160,7 @@ def test_a_client_ends_while_serve_hangs_in_the_middle_of_a_call(
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("is_taken", [False, True])
-def test_a_client_that_ends_after_serve_loses_no_draft(
+def test_a_client_that_exits_after_serve_keeps_its_draft(
     start_chat: Start, serving: Serve, tmp_path: Path, is_taken: bool
 ) -> None:
     """The draft is written to the store, or printed if another process has the store."""
@@ -188,7 +188,9 @@ KILLED = 4
 
 @pytest.mark.thorough
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_nothing_remains_in_serve_of_a_client_that_is_killed(start_chat: Start, serving: Serve, tmp_path: Path) -> None:
+def test_serve_releases_the_threads_and_files_of_a_killed_client(
+    start_chat: Start, serving: Serve, tmp_path: Path
+) -> None:
     server = serving(tmp_path / "store", "--create", "--listen", HERE)
     server.address  # noqa: B018 - it is ready
 
@@ -220,7 +222,7 @@ def test_nothing_remains_in_serve_of_a_client_that_is_killed(start_chat: Start, 
 
 
 @pytest.mark.thorough
-def test_own_and_served_stores_side_by_side(start_chat: Start, serving: Serve, tmp_path: Path) -> None:
+def test_a_client_uses_own_and_served_stores_together(start_chat: Start, serving: Serve, tmp_path: Path) -> None:
     server = serving(tmp_path / "garden club", "--create", "--listen", HERE)
     server.address  # noqa: B018 - it is ready
     assert cablestore("post", "roses", "red", store=tmp_path / "garden club").returncode == 0
@@ -267,7 +269,7 @@ def test_options_of_a_node_are_rejected_in_one_line(start_chat: Start, serving: 
 
 
 @pytest.mark.thorough
-def test_help_says_that_it_works_through_serve() -> None:
+def test_the_help_mentions_a_running_serve() -> None:
     found = subprocess.run(
         [sys.executable, "-m", "cablestore", "chat", "--help"], capture_output=True, text=True, check=True
     )
@@ -275,7 +277,7 @@ def test_help_says_that_it_works_through_serve() -> None:
 
 
 @pytest.mark.thorough
-def test_a_client_beside_a_program_that_offers_its_store(start_chat: Start, tmp_path: Path) -> None:
+def test_a_client_works_through_a_program_that_offers_its_store(start_chat: Start, tmp_path: Path) -> None:
     """The program has no node, and may end and return as `serve` does."""
     with owner_of(tmp_path / "store"):
         client, sees = open_client(start_chat, "-s", "store")

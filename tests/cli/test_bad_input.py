@@ -25,7 +25,7 @@ PYTHON = re.compile(r"Error\(|Traceback|\{'|\['|\bb'|PosixPath|re\.compile|<clas
 """Words that only programmers understand."""
 
 
-def said(run: Run, *arguments: object, status: int = 2) -> str:
+def errors_of(run: Run, *arguments: object, status: int = 2) -> str:
     found, out, err = run(*arguments)
     assert found == status, (out, err)
     assert not PYTHON.search(err), err
@@ -49,21 +49,23 @@ def said(run: Run, *arguments: object, status: int = 2) -> str:
 @pytest.mark.parametrize(
     "command", [["channels"], ["post", "default", "hi"], ["check"], ["rebuild"], ["prune", "--before", "5y"]]
 )
-def test_a_store_that_cannot_be(tmp_path: Path, run: Run, command: list[str], path: str, words: str) -> None:
+def test_an_invalid_store_path_is_rejected(tmp_path: Path, run: Run, command: list[str], path: str, words: str) -> None:
     (tmp_path / "FILE").touch()
     (tmp_path / "LOOP").symlink_to(tmp_path / "LOOP")
     where = f"{tmp_path}/{path}" if path else ""
-    assert words in said(run, *command, "-s", where)
+    assert words in errors_of(run, *command, "-s", where)
     assert sorted(found.name for found in tmp_path.iterdir()) == ["FILE", "LOOP"]
 
 
 @pytest.mark.parametrize("command", [["init"], ["import-irc", "LOGS"], ["import", "EXPORT"]])
 @pytest.mark.parametrize("path", ["FILE", "FILE/store", "n" * 256])
-def test_a_store_that_cannot_be_made(tmp_path: Path, run: Run, command: list[str], path: str, copy: Path) -> None:
+def test_a_store_that_cannot_be_created_is_reported(
+    tmp_path: Path, run: Run, command: list[str], path: str, copy: Path
+) -> None:
     (tmp_path / "FILE").touch()
     logs = laid(tmp_path, "2013/01/07/#garden.txt", "[09:00] <ann> hello\n")
     words = {"LOGS": logs, "EXPORT": copy}
-    said(run, *(words.get(word, word) for word in command), "-s", f"{tmp_path}/{path}")
+    errors_of(run, *(words.get(word, word) for word in command), "-s", f"{tmp_path}/{path}")
 
 
 @pytest.mark.parametrize("end", ["a%00b", "FILE/x", "n" * 256, "LOOP", "LOOP/x"])
@@ -75,10 +77,10 @@ def test_a_uri_of_a_file_is_rejected_like_its_path(tmp_path: Path, run: Run, com
         store.post("default", "x")
     into = tmp_path / ("new" if command == "restore" else "store")
     options = () if command == "verify-export" else ("-s", into)
-    said(run, command, f"file://{tmp_path}/{end}", *options)
+    errors_of(run, command, f"file://{tmp_path}/{end}", *options)
 
 
-def test_a_store_whose_path_is_not_text(tmp_path: Path) -> None:
+def test_a_store_path_that_is_not_utf_8_is_rejected(tmp_path: Path) -> None:
     command: list[str | bytes] = [sys.executable, "-m", "cablestore", "init", "-s", os.fsencode(tmp_path) + b"/\xff"]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == 2
@@ -95,7 +97,7 @@ def test_a_store_whose_path_is_not_text(tmp_path: Path) -> None:
     ],
     ids=["post", "sync", "chat"],
 )
-def test_a_standard_input_that_is_closed(tmp_path: Path, command: list[str], words: str) -> None:
+def test_a_closed_standard_input_is_reported(tmp_path: Path, command: list[str], words: str) -> None:
     """The output is a terminal."""
     CableStore.open(tmp_path / "store").close()
     ours, theirs = pty.openpty()
@@ -114,7 +116,7 @@ def test_a_standard_input_that_is_closed(tmp_path: Path, command: list[str], wor
 
 
 @pytest.mark.parametrize("errors", ["strict", "surrogateescape"])
-def test_a_standard_input_that_is_not_text(tmp_path: Path, errors: str) -> None:
+def test_a_standard_input_that_is_not_utf_8_is_rejected(tmp_path: Path, errors: str) -> None:
     """Depending on the locale, Python decodes it strictly or not."""
     CableStore.open(tmp_path / "store").close()
     command = [sys.executable, "-m", "cablestore", "post", "default", "-s", str(tmp_path / "store")]
@@ -144,11 +146,11 @@ MEMORY = ["lots", "", "1", "-1g", "10m", "1.5g", "999999999t", "1g -Xmx9g", "1\u
     ],
     ids=" ".join,
 )
-def test_options_of_a_reindexing_that_cannot_be(tmp_path: Path, run: Run, copy: Path, options: list[str]) -> None:
+def test_invalid_options_of_a_reindexing_are_rejected(tmp_path: Path, run: Run, copy: Path, options: list[str]) -> None:
     """All invalid options are rejected before Java starts."""
     (tmp_path / "FILE").touch()
     options = [option.replace("FILE", str(tmp_path / "FILE")) for option in options]
-    err = said(run, "reindex", copy, "--out", tmp_path / "store", *options)
+    err = errors_of(run, "reindex", copy, "--out", tmp_path / "store", *options)
     assert len(err.splitlines()) <= 5
     assert "at org." not in err
     assert not (tmp_path / "store").exists()
@@ -179,7 +181,9 @@ CHANGES: dict[str, Callable[[dict[str, Any]], object]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_damaged_manifest_is_reported_in_words(tmp_path: Path, run: Run, copy: Path, change: str) -> None:
+def test_a_damaged_manifest_is_reported_without_python_errors(
+    tmp_path: Path, run: Run, copy: Path, change: str
+) -> None:
     with_manifest(copy, CHANGES[change])
     with pytest.raises(ExportError) as error:
         read_manifest(copy)
@@ -187,17 +191,19 @@ def test_a_damaged_manifest_is_reported_in_words(tmp_path: Path, run: Run, copy:
     assert not PYTHON.search(str(error.value)), error.value
     assert str(error.value).isprintable()
     assert len(str(error.value)) < 300 + len(str(copy))
-    assert "manifest.json" in said(run, "import", copy, "-s", tmp_path / "store")
+    assert "manifest.json" in errors_of(run, "import", copy, "-s", tmp_path / "store")
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "[" * 100_000, "\xff"])
-def test_an_invalid_manifest(tmp_path: Path, run: Run, copy: Path, text: str) -> None:
+def test_an_invalid_manifest_is_rejected(tmp_path: Path, run: Run, copy: Path, text: str) -> None:
     (copy / "manifest.json").write_text(text, encoding="latin-1")
-    assert "manifest.json" in said(run, "import", copy, "-s", tmp_path / "store")
+    assert "manifest.json" in errors_of(run, "import", copy, "-s", tmp_path / "store")
 
 
 @pytest.mark.parametrize("client", ["irssi", "ubuntu by day"])
-def test_the_demo_on_a_tree_of_days(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch, client: str) -> None:
+def test_the_demo_reads_a_folder_tree_of_days(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch, client: str
+) -> None:
     """Layout of most public logs: `2013/01/07/#garden.txt`."""
     [sample] = [sample for sample in SAMPLES if sample.client == client]
     laid(tmp_path, sample.path, sample.text)
@@ -209,15 +215,15 @@ def test_the_demo_on_a_tree_of_days(tmp_path: Path, run: Run, monkeypatch: pytes
         assert [channel.name for channel in store.channels()] == ["garden"]
 
 
-def test_the_demo_on_logs_of_nothing(tmp_path: Path, run: Run) -> None:
+def test_the_demo_rejects_logs_without_messages(tmp_path: Path, run: Run) -> None:
     laid(tmp_path, "2013/01/07/#garden.txt", "--- Log opened Mon Jan 07 09:00:00 2013\n")
-    assert "no messages or joins found" in said(run, "demo", "--logs", tmp_path / "2013")
+    assert "no messages or joins found" in errors_of(run, "demo", "--logs", tmp_path / "2013")
     (tmp_path / "empty").mkdir()
-    assert "is empty" in said(run, "demo", "--logs", tmp_path / "empty")
+    assert "is empty" in errors_of(run, "demo", "--logs", tmp_path / "empty")
 
 
 @pytest.mark.parametrize("options", [[], ["--json"]])
-def test_output_that_cannot_show_a_character_shows_its_number(tmp_path: Path, options: list[str]) -> None:
+def test_output_shows_the_number_of_an_unencodable_character(tmp_path: Path, options: list[str]) -> None:
     with CableStore.open(tmp_path / "store") as store:
         store.post("default", "done \N{BALLOT X}")
     found = subprocess.run(
@@ -230,7 +236,7 @@ def test_output_that_cannot_show_a_character_shows_its_number(tmp_path: Path, op
     assert rb"done \u2717" in found.stdout
 
 
-def test_a_key_file_whose_name_is_not_text(tmp_path: Path) -> None:
+def test_a_key_file_with_a_name_that_is_not_utf_8_is_created(tmp_path: Path) -> None:
     found = subprocess.run(
         [sys.executable, "-m", "cablestore", "keygen", os.fsencode(tmp_path) + b"/\xff"],
         capture_output=True,
@@ -240,8 +246,8 @@ def test_a_key_file_whose_name_is_not_text(tmp_path: Path) -> None:
     assert b"Traceback" not in found.stderr
 
 
-def test_a_port_of_thousands_of_digits(tmp_path: Path, run: Run) -> None:
-    said(run, "archive", "seed", tmp_path, "--community", "ab" * 33, "--listen", "127.0.0.1:" + "9" * 5000)
+def test_a_port_of_thousands_of_digits_is_rejected(tmp_path: Path, run: Run) -> None:
+    errors_of(run, "archive", "seed", tmp_path, "--community", "ab" * 33, "--listen", "127.0.0.1:" + "9" * 5000)
 
 
 @pytest.mark.parametrize("option", ["--cabal-key", "--seed"])
@@ -249,7 +255,7 @@ def test_a_credential_in_the_name_of_a_file_is_not_shown(tmp_path: Path, run: Ru
     CableStore.open(tmp_path / "store").close()
     command = {"--cabal-key": ["sync", "127.0.0.1:1"], "--seed": ["moderation"]}[option]
     for uri in ("s3://user:opensesame@bucket/x", "s3://bucket/x?secret_key=opensesame"):
-        err = said(run, *command, option, f"@{uri}", "-s", tmp_path / "store")
+        err = errors_of(run, *command, option, f"@{uri}", "-s", tmp_path / "store")
         assert "credentials" in err
         assert "opensesame" not in err
 
@@ -260,12 +266,14 @@ def test_a_credential_in_the_name_of_a_file_is_not_shown(tmp_path: Path, run: Ru
 def test_a_file_without_an_end_is_not_read(tmp_path: Path, run: Run, command: str) -> None:
     CableStore.open(tmp_path / "store").close()
     words = command.replace("FILE", "/dev/zero").split()
-    assert "File too large" in said(run, *words, "-s", tmp_path / "store")
+    assert "File too large" in errors_of(run, *words, "-s", tmp_path / "store")
 
 
 @pytest.mark.parametrize("path", ["C:\\cable\\store", "\\\\server\\store"])
-def test_a_path_of_another_system(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+def test_a_path_of_another_system_is_rejected(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
     monkeypatch.chdir(tmp_path)
-    assert "neither a path nor a URI" in said(run, "init", "-s", path)
+    assert "neither a path nor a URI" in errors_of(run, "init", "-s", path)
     assert not list(tmp_path.iterdir())
     assert run("init", "-s", f"./{path}")[0] == 0

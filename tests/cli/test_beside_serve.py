@@ -1,4 +1,4 @@
-"""Maintenance commands while `serve` runs: same results as on a closed store, and nothing is left over."""
+"""Maintenance commands while `serve` runs: same results as on a closed store, and no leftover files."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def run_json(served: Served, *words: object) -> dict[str, Any]:
     return found
 
 
-def test_check(served: Served) -> None:
+def test_check_works_beside_serve_and_is_recorded(served: Served) -> None:
     assert run_json(served, "check", "--signatures")["problems"] == 0
     first = last_check(served.store)
     assert first is not None
@@ -57,7 +57,7 @@ def test_check(served: Served) -> None:
     assert run_json(served, "status")["check_at_ms"] == again.at_ms
 
 
-def test_backup_with_points(tmp_path: Path, served: Served) -> None:
+def test_backups_with_restore_points_work_beside_serve(tmp_path: Path, served: Served) -> None:
     out = tmp_path / "backup"
     assert run_json(served, "backup", out, "--keep", "3h")["posts"] == 8
     with connect(served.store) as store:
@@ -70,7 +70,7 @@ def test_backup_with_points(tmp_path: Path, served: Served) -> None:
     assert rows_of(tmp_path / "restored") == rows_of(served.store)
 
 
-def test_export(tmp_path: Path, served: Served) -> None:
+def test_an_export_beside_serve_equals_one_of_the_closed_store(tmp_path: Path, served: Served) -> None:
     whole, part = tmp_path / "whole", tmp_path / "part"
     content = run_json(served, "export", whole)["content_blake3"]
     assert run_json(served, "export", part, "--channel", "default")["posts"] == {
@@ -85,7 +85,7 @@ def test_export(tmp_path: Path, served: Served) -> None:
 
 
 @pytest.mark.thorough
-def test_archives(tmp_path: Path, served: Served) -> None:
+def test_archives_created_beside_serve_equal_those_of_the_closed_store(tmp_path: Path, served: Served) -> None:
     beside = run_json(served, "archive", "create", tmp_path / "beside")
     assert served.stop() == 0
     assert run_json(served, "archive", "create", tmp_path / "closed") == beside
@@ -95,7 +95,7 @@ def test_archives(tmp_path: Path, served: Served) -> None:
         assert (tmp_path / "closed" / file).read_bytes() == (tmp_path / "beside" / file).read_bytes()
 
 
-def test_logs_are_imported(tmp_path: Path, served: Served) -> None:
+def test_logs_are_imported_beside_serve(tmp_path: Path, served: Served) -> None:
     log = tmp_path / "chat.log"
     lines = [f"2020-01-0{day}T10:0{day}:00 <ann> line {day}\n" for day in range(1, 7)]
     log.write_text("".join(lines[:4]))
@@ -111,7 +111,7 @@ def test_logs_are_imported(tmp_path: Path, served: Served) -> None:
 
 
 def test_an_import_is_written_in_small_batches(tmp_path: Path, served: Served) -> None:
-    """Other programs can write in between."""
+    """Other programs can write between the batches."""
     log = tmp_path / "chat.log"
     number = 3 * limits.IMPORT_BATCH_POSTS
     log.write_text("".join(f"2020-01-01T10:{n // 60:02}:{n % 60:02} <ann> line {n}\n" for n in range(number)))
@@ -126,7 +126,7 @@ def test_an_import_is_written_in_small_batches(tmp_path: Path, served: Served) -
     assert max(map(len, rows)) <= limits.IMPORT_BATCH_POSTS * 33
 
 
-def test_its_threads_wait_briefly_for_each_other(tmp_path: Path, serving: Callable[..., Served]) -> None:
+def test_serve_uses_a_short_switch_interval(tmp_path: Path, serving: Callable[..., Served]) -> None:
     file = tmp_path / "interval"
     at_the_end = f"lambda: open({str(file)!r}, 'w').write(str(sys.getswitchinterval()))"
     (tmp_path / "sitecustomize.py").write_text(f"import atexit, sys\natexit.register({at_the_end})\n")
@@ -153,7 +153,7 @@ def test_prune_lists_first_and_then_discards(served: Served) -> None:
 
 
 @pytest.mark.thorough
-def test_damage_is_found_beside_serve(served: Served) -> None:
+def test_damage_is_detected_beside_serve(served: Served) -> None:
     with connect(served.store) as store:
         store.compact()
     assert served.stop() == 0

@@ -55,7 +55,7 @@ def shell(*arguments: str, store: Path, **options: Any) -> subprocess.CompletedP
     )
 
 
-def test_a_day_with_the_command_line(run: Run) -> None:
+def test_the_main_commands_work_together(run: Run) -> None:
     assert "public key" in run("init").stdout
     run("name", "Ann")
     assert "joined default" in run("post", "default", "hello,", "world").stderr
@@ -97,7 +97,7 @@ def test_a_day_with_the_command_line(run: Run) -> None:
     run("identity")
 
 
-def test_texts_come_from_standard_input_too(run: Run) -> None:
+def test_texts_are_read_from_standard_input(run: Run) -> None:
     run("init")
     run("post", "default", stdin="from\na pipe\n")
     assert [m["text"] for m in lines(run("log", "default", "--json"))] == ["from\na pipe"]
@@ -110,7 +110,7 @@ def test_the_first_post_joins_and_later_ones_do_not(run: Run) -> None:
     assert lines(run("stats", "--json"))[0]["posts"] == {"text": 2, "join": 1}
 
 
-def test_a_new_name_keeps_what_else_was_said(run: Run, tmp_path: Path) -> None:
+def test_a_new_name_keeps_the_other_fields_of_the_info(run: Run, tmp_path: Path) -> None:
     run("init")
     with CableStore.open(tmp_path / "store") as store:
         store.set_info(name="old", accept_role=False, others={"colour": b"green"})
@@ -122,7 +122,7 @@ def test_a_new_name_keeps_what_else_was_said(run: Run, tmp_path: Path) -> None:
         assert (info.name, info.accepts_role, dict(info.pairs)["colour"]) == ("new", False, b"green")
 
 
-def test_log_can_be_cut_ordered_and_limited(run: Run, tmp_path: Path) -> None:
+def test_log_can_be_filtered_sorted_and_limited(run: Run, tmp_path: Path) -> None:
     run("init", "--dialect", "draft8")
     run("import-irc", str(sample()))
 
@@ -141,7 +141,7 @@ def test_log_can_be_cut_ordered_and_limited(run: Run, tmp_path: Path) -> None:
     assert "no messages" in run("log", "nowhere").stderr
 
 
-def test_import_reports_its_counts_and_adds_nothing_twice(run: Run) -> None:
+def test_an_import_reports_its_counts_and_does_not_add_duplicates(run: Run) -> None:
     first = lines(run("import-irc", str(sample()), "--json"))[0]
     assert first["verdicts"] == {"accepted": sum(first["posts"].values())}
     assert first["skipped"] == {"mode change": 1}
@@ -204,7 +204,7 @@ def test_a_store_in_use_is_reported_with_status_2(run: Run, tmp_path: Path) -> N
     assert "Traceback" not in found.stderr
 
 
-def test_problems_have_status_1_and_rebuild_mends_them(run: Run, tmp_path: Path) -> None:
+def test_problems_result_in_status_1_and_rebuild_repairs_them(run: Run, tmp_path: Path) -> None:
     run("init")
     run("post", "default", "x")
     from cablestore.index.leveldb import LevelDB
@@ -222,7 +222,7 @@ def test_problems_have_status_1_and_rebuild_mends_them(run: Run, tmp_path: Path)
     run("check")
 
 
-def test_damage_has_status_3(run: Run, tmp_path: Path) -> None:
+def test_damage_results_in_status_3(run: Run, tmp_path: Path) -> None:
     run("init")
     run("post", "default", "x")
     (next((tmp_path / "store").glob("generation-*")) / "CURRENT").unlink()
@@ -233,7 +233,7 @@ def test_damage_has_status_3(run: Run, tmp_path: Path) -> None:
     assert [m["text"] for m in lines(run("log", "default", "--json"))] == ["x"]
 
 
-def test_keys_travel_by_file(run: Run, tmp_path: Path) -> None:
+def test_keys_are_exported_and_imported_by_file(run: Run, tmp_path: Path) -> None:
     run("init")
     run("identity", "--export", str(tmp_path / "key"))
     found = lines(run("identity", "--json"))[0]["public_key"]
@@ -242,7 +242,7 @@ def test_keys_travel_by_file(run: Run, tmp_path: Path) -> None:
     assert "already exists" in run("identity", "--export", str(tmp_path / "key"), expect=2).stderr
 
 
-def test_what_peers_wrote_cannot_move_the_cursor(run: Run, tmp_path: Path) -> None:
+def test_texts_of_peers_cannot_control_the_terminal(run: Run, tmp_path: Path) -> None:
     run("init")
     evil = ANN.text("default", "\x1b[2J\x1b]0;owned\x07 \u202edesrever [bold]not markup[/bold]")
     with CableStore.open(tmp_path / "store") as store:
@@ -257,7 +257,7 @@ def test_what_peers_wrote_cannot_move_the_cursor(run: Run, tmp_path: Path) -> No
 
 
 @pytest.mark.thorough
-def test_follow_shows_what_another_process_writes(run: Run, tmp_path: Path) -> None:
+def test_follow_shows_posts_of_another_process(run: Run, tmp_path: Path) -> None:
     run("init")
     run("post", "default", "before")
     store = tmp_path / "store"
@@ -284,7 +284,7 @@ def logged_size_bytes(store: Path) -> int:
 
 
 @pytest.mark.thorough
-def test_interrupting_an_import_keeps_what_was_stored(tmp_path: Path) -> None:
+def test_interrupting_an_import_keeps_stored_posts(tmp_path: Path) -> None:
     folder = tmp_path / "logs" / "garden"
     folder.mkdir(parents=True)
     (folder / "2022-01-31").write_text("".join(f"[{i // 1000:02}:00] <nick{i % 50}> line {i}\n" for i in range(20_000)))
@@ -307,7 +307,7 @@ def test_interrupting_an_import_keeps_what_was_stored(tmp_path: Path) -> None:
         assert store.stats().posts["text"] == 20_000
 
 
-def test_a_reader_that_stops_early_is_not_an_error(run: Run, tmp_path: Path) -> None:
+def test_a_reader_that_stops_early_causes_no_error(run: Run, tmp_path: Path) -> None:
     run("import-irc", str(sample()))
     command = f"{sys.executable} -m cablestore dump -s {tmp_path / 'store'} | head -1"
     found = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
@@ -329,10 +329,10 @@ def every_command(group: click.Group, *above: str) -> Iterator[tuple[str, ...]]:
 def test_every_command_has_help_with_an_example_and_json(run: Run, words: tuple[str, ...]) -> None:
     text = " ".join(run(*words, "--help").stdout.split())
     assert text.count(f"Example: `{' '.join(('cablestore', *words))}") == 1 or words == ("completion",)
-    assert ("--json" in text) is (words != ("chat",))  # that one is a screen
+    assert ("--json" in text) is (words != ("chat",))  # `chat` has no output but a screen
 
 
-def test_the_list_of_commands_has_the_first_line_of_each_help() -> None:
+def test_the_list_of_commands_shows_the_first_line_of_each_help() -> None:
     wide = 1000
     commands = load_all()
     assert list(commands) == list(cli.commands)
@@ -346,7 +346,7 @@ def test_an_unknown_command_is_reported(run: Run) -> None:
     assert "channels" in found.stderr
 
 
-def test_the_version(run: Run) -> None:
+def test_the_version_is_printed(run: Run) -> None:
     assert re.fullmatch(r"cablestore, version \d+\.\d+\.\d+(rc\d+)?\n", run("--version").stdout)
 
 
@@ -358,8 +358,8 @@ def test_the_demo_runs_and_reports_its_stages(run: Run, tmp_path: Path) -> None:
         "the dumps are equal",
         "BLAKE3",
         "tombstones: of a dead post",
-        "into the next database of the store, which was checked",
-        "deleted 5 more messages; a rebuild in this process gives the same dump",
+        "into the next database of the store, and checked it",
+        "deleted 5 more messages; a rebuild in this process writes the same rows",
     ):
         assert said in kept
     assert "generation-" not in kept
@@ -373,7 +373,7 @@ def test_the_demo_runs_and_reports_its_stages(run: Run, tmp_path: Path) -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("stage", ["4. authors delete", "10. export another"])
-def test_a_demo_that_is_ended_leaves_no_files(tmp_path: Path, number: signal.Signals, stage: str) -> None:
+def test_an_interrupted_demo_leaves_no_files(tmp_path: Path, number: signal.Signals, stage: str) -> None:
     command = [sys.executable, "-u", "-m", "cablestore", "demo"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | {"TMPDIR": str(tmp_path)}
@@ -396,14 +396,14 @@ def test_histograms_fit_on_a_screen() -> None:
     assert len(list(histogram([(2**52, 1)]))) == 1
 
 
-def test_times_and_sizes_for_people() -> None:
+def test_times_and_sizes_are_formatted() -> None:
     out = Output(as_json=False)
     assert re.fullmatch(r"2023-11-1\d \d\d:\d\d", out.when(1_700_000_000_000))
     assert out.when(2**53 - 1) == f"{2**53 - 1} ms"
     assert [size(n) for n in (0, 999, 1000, 1_234_567, 5 * 10**12)] == ["0 B", "999 B", "1.0 kB", "1.2 MB", "5000.0 GB"]
 
 
-def test_the_default_store_is_in_the_users_data(tmp_path: Path) -> None:
+def test_the_default_store_is_in_the_data_folder_of_the_user(tmp_path: Path) -> None:
     environment = {k: v for k, v in os.environ.items() if k != "CABLESTORE_STORE"} | {"XDG_DATA_HOME": str(tmp_path)}
     command = [sys.executable, "-m", "cablestore", "init", "--json"]
     found = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)

@@ -55,17 +55,17 @@ def test_commands_options_and_channels_are_completed(store: Path) -> None:
     assert completed(store, "users", "--channel", "o") == ["other"]
 
 
-def test_names_that_a_shell_would_not_read_as_one_word_are_left_out(store: Path) -> None:
+def test_names_that_need_quoting_are_not_completed(store: Path) -> None:
     assert completed(store, "log", "") == ["default", "deutsch", "münchen", "other"]
 
 
-def test_nothing_is_completed_without_a_store(tmp_path: Path) -> None:
+def test_there_are_no_completions_of_channels_without_a_store(tmp_path: Path) -> None:
     assert completed(tmp_path / "nowhere", "log", "d") == []
     assert not (tmp_path / "nowhere").exists()
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_scripts_are_those_of_the_shells(shell: str, store: Path) -> None:
+def test_a_script_is_printed_for_each_shell(shell: str, store: Path) -> None:
     printed = cablestore("completion", shell, store=store)
     assert printed.returncode == 0, printed.stderr
     assert "_CABLESTORE_COMPLETE" in printed.stdout
@@ -83,20 +83,20 @@ def test_bash_completes_with_the_script(store: Path, tmp_path: Path) -> None:
     assert done.stdout.split() == ["default", "deutsch"]
 
 
-def test_a_new_key_is_for_its_owner_alone(tmp_path: Path) -> None:
+def test_a_new_key_is_private_and_is_not_overwritten(tmp_path: Path) -> None:
     key, store = tmp_path / "key", tmp_path / "store"
-    told = json.loads(cablestore("keygen", key, "--json", store=store).stdout)
+    fields = json.loads(cablestore("keygen", key, "--json", store=store).stdout)
     assert stat.S_IMODE(key.stat().st_mode) == 0o600
-    assert load_identity(key).public_key.hex() == told["public_key"]
+    assert load_identity(key).public_key.hex() == fields["public_key"]
     again = cablestore("keygen", key, store=store)
     assert again.returncode == 2
     assert "already exists and is not overwritten" in again.stderr
     assert not store.exists()
     assert cablestore("init", "--import-key", key, store=store).returncode == 0
-    assert told["public_key"] in cablestore("identity", store=store).stdout
+    assert fields["public_key"] in cablestore("identity", store=store).stdout
 
 
-def test_a_new_cabal_key_is_for_members_and_is_named_so(tmp_path: Path) -> None:
+def test_a_new_cabal_key_is_labelled_and_explained(tmp_path: Path) -> None:
     key, store = tmp_path / "cabal-key", tmp_path / "store"
     made = cablestore("keygen", "--cabal", key, store=store)
     assert (made.returncode, made.stdout) == (0, f"cabal key  {key}\n")
@@ -111,8 +111,8 @@ def test_a_new_cabal_key_is_for_members_and_is_named_so(tmp_path: Path) -> None:
     printed = cablestore("keygen", "--cabal", "-", store=store)
     assert len(bytes.fromhex(printed.stdout)) == 32
     assert printed.stderr.startswith("this is a cabal key: ")
-    told = json.loads(cablestore("keygen", "--cabal", "-", "--json", store=store).stdout)
-    assert len(bytes.fromhex(told["cabal_key"])) == 32
+    fields = json.loads(cablestore("keygen", "--cabal", "-", "--json", store=store).stdout)
+    assert len(bytes.fromhex(fields["cabal_key"])) == 32
     assert not store.exists()
     assert cablestore("init", store=store).returncode == 0
     invited = cablestore("invite", "--cabal-key", f"@{key}", "--peer", "127.0.0.1:13333", "--json", store=store)

@@ -111,7 +111,7 @@ READING = [
 
 
 @pytest.mark.thorough
-def test_reading_and_rejections_are_the_same_byte_for_byte(
+def test_output_and_errors_beside_a_server_are_identical(
     folder: Path, run: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     digest = first_hash(folder, by_me=False)
@@ -132,12 +132,12 @@ def test_reading_and_rejections_are_the_same_byte_for_byte(
 
 
 @pytest.mark.thorough
-def test_a_day_is_the_same_on_both_sides(
+def test_writing_commands_have_the_same_output_beside_a_server(
     folder: Path, tmp_path: Path, run: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two equal stores, the same commands: the output differs only in hashes and times."""
-    twin = tmp_path / "twin"
-    shutil.copytree(folder, twin)
+    mirror = tmp_path / "mirror"
+    shutil.copytree(folder, mirror)
     mine = first_hash(folder, by_me=True)
     day = [
         (["name", "Somebody"], ""),
@@ -162,14 +162,14 @@ def test_a_day_is_the_same_on_both_sides(
         for number, (words, given) in enumerate(day):
             more = ["--json"] if number % 3 == 0 else []
             found = []
-            for store in (folder, twin):
+            for store in (folder, mirror):
                 monkeypatch.setenv("CABLESTORE_STORE", str(store))
                 monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given.encode()), "utf-8"))
                 found.append(run(*words, *more))
                 (tmp_path / "key").unlink(missing_ok=True)
             served, alone = ((status, without_hashes(out), without_hashes(errors)) for status, out, errors in found)
             assert served == alone, words
-    with CableStore.open(folder) as one, CableStore.open(twin) as other:
+    with CableStore.open(folder) as one, CableStore.open(mirror) as other:
         assert one.check().is_clean
         for channel in ("default", "new"):
             assert [m.text for m in one.messages(channel).messages] == [
@@ -194,7 +194,7 @@ def test_a_terminal_shows_the_same_colours_and_columns(folder: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_a_follower_sees_what_other_clients_and_peers_store(folder: Path) -> None:
+def test_a_follower_shows_posts_of_other_clients_and_of_the_owner(folder: Path) -> None:
     with holding(folder) as holder, following(folder, "-n", "1") as one, following(folder, "-n", "2") as two:
         assert texts(one, 1) == ["mine"]
         assert texts(two, 2)[-1] == "mine"
@@ -232,7 +232,7 @@ def test_a_follower_continues_when_a_server_opens_the_store(folder: Path) -> Non
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("is_killed", [True, False])
-def test_a_server_that_ends_is_reported_in_one_line_with_status_3(folder: Path, is_killed: bool) -> None:
+def test_the_exit_of_a_server_is_reported_in_one_line_with_status_3(folder: Path, is_killed: bool) -> None:
     with holding(folder) as holder, following(folder, "-n", "1") as follower:
         assert texts(follower, 1) == ["mine"]
         if is_killed:
@@ -268,7 +268,7 @@ def waiting_for(holder: subprocess.Popen[str], folder: Path, *command: str) -> I
 
 @pytest.mark.thorough("9", "None")
 @pytest.mark.parametrize("end", [None, signal.SIGINT, signal.SIGKILL])
-def test_a_command_that_was_given_up_is_not_run_later(folder: Path, end: signal.Signals | None) -> None:
+def test_an_abandoned_command_is_not_run_later(folder: Path, end: signal.Signals | None) -> None:
     with holding(folder) as holder:
         hang(holder)
         try:
@@ -288,7 +288,7 @@ def test_a_command_that_was_given_up_is_not_run_later(folder: Path, end: signal.
 
 
 @pytest.mark.thorough
-def test_a_command_about_the_node_of_the_owner_is_given_up_too(folder: Path) -> None:
+def test_a_command_about_the_node_of_a_hanging_owner_times_out(folder: Path) -> None:
     with holding(folder) as holder:
         hang(holder)
         try:
@@ -300,7 +300,7 @@ def test_a_command_about_the_node_of_the_owner_is_given_up_too(folder: Path) -> 
             holder.send_signal(signal.SIGCONT)
 
 
-def test_a_command_whose_owner_stops_meanwhile_is_given_up(folder: Path) -> None:
+def test_a_command_times_out_if_its_owner_hangs(folder: Path) -> None:
     with holding(folder) as holder, following(folder, "-n", "1", is_hasty=True) as follower:
         assert texts(follower, 1) == ["mine"]
         hang(holder)
@@ -314,7 +314,7 @@ def test_a_command_whose_owner_stops_meanwhile_is_given_up(folder: Path) -> None
 
 
 @pytest.mark.thorough
-def test_a_command_that_takes_longer_than_the_limit_is_not_given_up(folder: Path) -> None:
+def test_a_long_command_does_not_time_out(folder: Path) -> None:
     """The process that runs the command answers pings."""
     with holding(folder) as holder, following(folder, "-n", "1", is_hasty=True) as follower:
         assert texts(follower, 1) == ["mine"]
@@ -325,7 +325,7 @@ def test_a_command_that_takes_longer_than_the_limit_is_not_given_up(folder: Path
         assert texts(follower, 1) == ["after a while"]
 
 
-def test_a_stale_socket_does_not_hide_who_has_the_store(folder: Path) -> None:
+def test_a_stale_socket_does_not_hide_the_owner_of_the_store(folder: Path) -> None:
     with holding(folder) as holder:
         holder.kill()
     with CableStore.open(folder):
@@ -335,7 +335,7 @@ def test_a_stale_socket_does_not_hide_who_has_the_store(folder: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_what_needs_a_closed_store_says_that_it_is_open(folder: Path) -> None:
+def test_commands_that_need_a_closed_store_report_that_it_is_open(folder: Path) -> None:
     with CableStore.open(folder) as store, offer(store):
         found = cablestore("rebuild", store=folder)
         assert found.returncode == 2
@@ -355,7 +355,7 @@ def test_an_open_store_can_be_maintained(folder: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_a_long_folder_works_too(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_with_a_long_path_is_served(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scratch = tmp_path / "t"
     scratch.mkdir()
     long = tmp_path.joinpath(*["a folder with a very long name \u00e9" * 3] * 3)
@@ -371,7 +371,7 @@ def test_a_long_folder_works_too(folder: Path, tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.thorough
-def test_many_clients_at_once(folder: Path) -> None:
+def test_many_concurrent_clients_write(folder: Path) -> None:
     def client(number: int) -> int:
         found = cablestore("post", "default", f"number {number}", store=folder)
         assert found.stderr == ""
@@ -390,8 +390,8 @@ def test_many_clients_at_once(folder: Path) -> None:
         assert sorted(text for text in found if text.startswith("number")) == sorted(f"number {n}" for n in range(8))
 
 
-def test_progress_of_a_served_command_is_not_drawn_where_the_store_is_served(folder: Path, tmp_path: Path) -> None:
-    """The terminal and the log of the owner belong to others."""
+def test_the_progress_of_a_command_is_not_printed_by_the_server(folder: Path, tmp_path: Path) -> None:
+    """The terminal and the log of the owner are separate from those of the command."""
     with (tmp_path / "log").open("w") as log:
         command = [sys.executable, str(CHILD), str(folder)]
         with subprocess.Popen(
@@ -412,7 +412,7 @@ def test_progress_of_a_served_command_is_not_drawn_where_the_store_is_served(fol
 
 
 @pytest.mark.thorough
-def test_serve_whose_program_files_are_replaced_serves_all_commands(
+def test_serve_handles_all_commands_after_its_program_files_are_replaced(
     folder: Path, tmp_path: Path, serving: Callable[..., Served]
 ) -> None:
     """An upgrade in place: the process continues with its loaded modules."""

@@ -28,13 +28,13 @@ runpy.run_module("cablestore", run_name="__main__", alter_sys=True)
 @pytest.mark.parametrize(
     "at", ["cablestore.cli", "click", "cablestore.cli.options", "plyvel", "cablestore.index.check"]
 )
-def test_ctrl_c_says_one_line_while_the_command_line_loads(tmp_path: Path, at: str) -> None:
-    """From our first line on. While Python itself starts, its output varies."""
+def test_ctrl_c_prints_one_line_while_the_command_line_loads(tmp_path: Path, at: str) -> None:
+    """This applies from our first line on. While Python itself starts, its output varies."""
     done = interrupted(AT_AN_IMPORT, at, "rebuild", "--store", tmp_path)
     assert (done.stderr.strip(), done.returncode) == INTERRUPTED
 
 
-IN_A_TEXT = """
+IN_A_STRING = """
 from cablestore import cli
 from cablestore.__main__ import main
 cli.main = lambda: exec("import os, signal; os.kill(os.getpid(), signal.SIGINT)")
@@ -42,9 +42,9 @@ main()
 """
 
 
-def test_the_status_is_130_while_python_runs_a_text(tmp_path: Path) -> None:
+def test_the_status_is_130_while_python_executes_a_string(tmp_path: Path) -> None:
     """Python executes text to create a dataclass, and remembers Ctrl-C there even after the exception is handled."""
-    (tmp_path / "program.py").write_text(IN_A_TEXT)
+    (tmp_path / "program.py").write_text(IN_A_STRING)
     command = [sys.executable, "-m", "program"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=LIMIT_S)
     assert (done.stderr.strip(), done.returncode) == INTERRUPTED
@@ -99,7 +99,7 @@ main()
 
 
 def test_sigterm_while_python_creates_a_class_ends_serve(tmp_path: Path) -> None:
-    """Late imports create classes. Python 3.11 replaces an exception that is raised meanwhile."""
+    """Late imports create classes. Python 3.11 replaces an exception that is raised during that."""
     assert cablestore("init", store=tmp_path / "store").returncode == 0
     done = interrupted(IN_A_CLASS, "serve", "--quiet", "--listen", "127.0.0.1:0", "--store", tmp_path / "store")
     assert (done.stderr, done.returncode) == ("", 0)
@@ -124,7 +124,7 @@ def test_ctrl_c_before_a_loop_runs_ends_the_command(tmp_path: Path, command: str
     assert (done.stderr.strip(), done.returncode) == expected
 
 
-def test_ctrl_c_ends_a_client_that_is_not_shown_yet(tmp_path: Path) -> None:
+def test_ctrl_c_ends_a_client_before_it_is_displayed(tmp_path: Path) -> None:
     assert cablestore("init", store=tmp_path / "store").returncode == 0
     client = Terminal([sys.executable, "-c", BEFORE_A_LOOP, "chat", "--store", tmp_path / "store"])
     try:
@@ -142,7 +142,7 @@ runpy.run_module("cablestore", run_name="__main__", alter_sys=True)
 
 
 @pytest.mark.thorough
-def test_ctrl_c_changes_nothing_when_all_is_done(tmp_path: Path) -> None:
+def test_ctrl_c_has_no_effect_after_a_command_is_complete(tmp_path: Path) -> None:
     assert cablestore("init", store=tmp_path / "store").returncode == 0
     done = interrupted(AT_THE_END, "-", "channels", "--store", tmp_path / "store")
     assert (done.stderr, done.returncode) == ("", 0)

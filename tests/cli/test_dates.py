@@ -99,7 +99,7 @@ def test_commands_fail_after_the_clock_was_years_ahead_until_the_post_is_deleted
         assert shows in run(*seen)[1]
 
 
-def test_commands_that_change_nothing_write_nothing(run: Run, folder: Path) -> None:
+def test_commands_without_effect_do_not_write(run: Run, folder: Path) -> None:
     """Each command runs twice: the second time it prints that nothing was written."""
     text = BOB.text("garden", "hello")
     with CableStore.open(folder) as store:
@@ -134,7 +134,7 @@ def test_commands_that_change_nothing_write_nothing(run: Run, folder: Path) -> N
         assert run("dump", "--digest") == before, words
 
 
-def test_an_act_that_changes_something_is_not_left_out(run: Run, folder: Path) -> None:
+def test_actions_with_an_effect_are_written(run: Run, folder: Path) -> None:
     """Among several targets, only changed ones are acted on. Another reason or privacy is a change."""
     with CableStore.open(folder) as store:
         store.ingest(raws(BOB.text("garden", "hello"), BOB.text("shed", "hello")))
@@ -192,23 +192,23 @@ def test_an_unblock_that_is_dated_ahead_reports_which_posts_stay_dropped(run: Ru
         store.ingest(raws(BOB.text("garden", "hello", at=now_ms())))
         store.moderation.block([BOB.key], drop=True)
     code, _, notes = run("unblock", BOB.key.hex())
-    assert (code, "stay dropped" in notes) == (0, True)
+    assert (code, "are still dropped" in notes) == (0, True)
     code, _, notes = run("unblock", BOB.key.hex(), "--undrop")
-    assert (code, "stay dropped" in notes) == (0, False)
+    assert (code, "are still dropped" in notes) == (0, False)
     with CableStore.open(folder) as store:
         store.ingest(raws(BOB.text("garden", "back", at=now_ms())))
         assert [message.text for message in store.messages("garden").messages] == ["back"]
 
 
-@pytest.mark.parametrize(("act", "undo", "state"), [("block", "unblock", "blocked"), ("hide", "unhide", "hidden")])
-def test_a_private_undo_says_that_the_public_act_remains(
-    run: Run, folder: Path, act: str, undo: str, state: str
+@pytest.mark.parametrize(("command", "undo", "state"), [("block", "unblock", "blocked"), ("hide", "unhide", "hidden")])
+def test_a_private_undo_reports_that_the_public_action_remains(
+    run: Run, folder: Path, command: str, undo: str, state: str
 ) -> None:
     with CableStore.open(folder) as store:
         store.ingest(raws(BOB.named("bob"), BOB.text("garden", "hello")))
-    assert run(act, "bob", "-s", folder)[0] == 0
+    assert run(command, "bob", "-s", folder)[0] == 0
     _, out, err = run(undo, "--private", "bob", "-s", folder)
     assert f"is no longer {state}" in out
-    assert f"stays {state} for others because of your public action. Use `{undo}` without" in " ".join(err.split())
+    assert f"is still {state} for others because of your public action. Use `{undo}` without" in " ".join(err.split())
     _, _, err = run(undo, "bob", "-s", folder)
     assert "stays" not in err

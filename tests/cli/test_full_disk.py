@@ -1,4 +1,4 @@
-"""Full disk under `serve`: health, metrics and log report it at once, reads continue, and writes resume later."""
+"""Full disk with `serve`: health, metrics and log report it immediately, reads continue, and writes resume later."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class Limited:
         )
         self.lines: list[dict[str, Any]] = []
         assert self.process.stdout is not None
-        told: dict[str, str] = {}
-        while "listening" not in told:
-            told |= json.loads(self.process.stdout.readline())
-        self.address, self.url = told["listening"], f"http://{told['metrics']}"
+        addresses: dict[str, str] = {}
+        while "listening" not in addresses:
+            addresses |= json.loads(self.process.stdout.readline())
+        self.address, self.url = addresses["listening"], f"http://{addresses['metrics']}"
         self._reader = Thread(target=self._read)
         self._reader.start()
 
@@ -89,7 +89,7 @@ def served(tmp_path: Path) -> Iterator[Limited]:
     served.stop()
 
 
-def test_every_kind_of_write_is_reported_and_tried_again(served: Limited) -> None:
+def test_every_kind_of_failed_write_is_reported_until_writes_succeed(served: Limited) -> None:
     events: list[str] = []
     failed = 0.0
     for write in (("post", "default", "own"), ("name", "Ann"), ("drop", "--channel", "other")):
@@ -118,7 +118,7 @@ def test_every_kind_of_write_is_reported_and_tried_again(served: Limited) -> Non
 
 
 @pytest.mark.thorough
-def test_what_peers_offered_meanwhile_is_fetched_afterwards(tmp_path: Path) -> None:
+def test_posts_offered_during_a_full_disk_are_fetched_afterwards(tmp_path: Path) -> None:
     with CableStore.open(tmp_path / "a") as store:
         store.ingest(raws(*(ANN.text("default", f"{i} " + "x" * 1000) for i in range(300))))
     CableStore.open(tmp_path / "b").close()

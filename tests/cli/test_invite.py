@@ -33,7 +33,7 @@ def texts(path: Path) -> list[str]:
 
 @pytest.mark.thorough
 @pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="this system has no /proc")
-def test_an_invitation_brings_people_together_and_no_process_list_has_the_key(
+def test_an_invitation_connects_people_without_keys_in_process_lists(
     tmp_path: Path, serving: Callable[..., Served]
 ) -> None:
     with CableStore.open(tmp_path / "a") as store:
@@ -41,7 +41,7 @@ def test_an_invitation_brings_people_together_and_no_process_list_has_the_key(
         me = store.identity.public_key.hex()
     made = cablestore("invite", "--new-key", "--admin", me, store=tmp_path / "a")
     assert made.returncode == 0, made.stderr
-    assert "the invitation has no peer" in made.stderr
+    assert "the invitation does not contain peers" in made.stderr
     key = Invitation.parse(made.stdout).cabal_key
     assert key is not None
     file = tmp_path / "cabal"
@@ -77,7 +77,7 @@ def test_an_invitation_brings_people_together_and_no_process_list_has_the_key(
 
 
 @pytest.mark.thorough
-def test_the_next_peer_is_tried_and_other_keys_are_kept_out(tmp_path: Path, serving: Callable[..., Served]) -> None:
+def test_the_next_peer_is_tried_and_other_keys_are_rejected(tmp_path: Path, serving: Callable[..., Served]) -> None:
     one = serving(tmp_path / "a", "--create", "--listen", HERE, CABLESTORE_SERVE_CABAL_KEY=KEY)
     assert cablestore("post", "default", "hello", store=one.store).returncode == 0 if one.address else None
     with socket.socket() as taken:  # the port is bound but does not listen
@@ -103,7 +103,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_serve_takes_key_peers_and_seed_of_an_invitation(
+def test_serve_uses_the_key_peers_and_seed_of_an_invitation(
     run: Command, plans: list[ServePlan], file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = ("-s", tmp_path / "store", "--create")
@@ -123,17 +123,17 @@ def test_serve_takes_key_peers_and_seed_of_an_invitation(
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["serve", "--invitation", "FILE", "--cabal-key", OTHER_KEY], "differs from that of the invitation"),
+        (["serve", "--invitation", "FILE", "--cabal-key", OTHER_KEY], "differs from the key in the invitation"),
         (["serve", "--invitation", "FILE", "--moderation-seed", f"01{BOB.key.hex()}"], "seed differs from"),
         (["serve", "--invitation", "missing"], "cannot read an invitation from missing: No such file"),
-        (["serve", "--invitation", "KEYLESS", "--cabal-key", KEY], "differs from that of the invitation"),
+        (["serve", "--invitation", "KEYLESS", "--cabal-key", KEY], "differs from the key in the invitation"),
         (["serve", "--invitation", "PEERLESS"], "missing address"),
         (["serve", "--invitation", "NONE"], "it does not begin with cable:"),
-        (["sync", "--invitation", "PEERLESS"], "the invitation has no peer. Add HOST:PORT"),
+        (["sync", "--invitation", "PEERLESS"], "the invitation does not contain peers. Add HOST:PORT"),
         (["sync"], "Missing argument 'HOST:PORT'"),
         (["sync", "--invitation", "NONE"], "it does not begin with cable:"),
         (["reconcile", "peer.example", "--invitation", "NONE"], "it does not begin with cable:"),
-        (["invite"], "no cabal key: use --cabal-key @FILE, use --new-key for a new cabal, or run `cablestore serve`"),
+        (["invite"], "missing cabal key: use --cabal-key @FILE, use --new-key for a new cabal, or run `cablestore"),
         (["invite", "--new-key", "--cabal-key", KEY], "cannot be combined"),
         (["invite", "--new-key", "--peer", "0.0.0.0"], "invalid peer address"),
         (["invite", "--new-key", "--peer", "a:b"], "is not an address"),
@@ -142,7 +142,7 @@ def test_serve_takes_key_peers_and_seed_of_an_invitation(
     ],
 )
 @pytest.mark.usefixtures("plans")
-def test_bad_input_is_one_clear_error(
+def test_bad_input_is_reported_in_one_error(
     run: Command, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], reason: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -179,7 +179,9 @@ def test_an_invitation_contains_its_arguments(run: Command, tmp_path: Path) -> N
     assert len(fresh) == 3
 
 
-def test_a_new_cabal_needs_no_store(tmp_path: Path, run: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invitation_to_a_new_cabal_does_not_require_a_store(
+    tmp_path: Path, run: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A given store must exist, because its moderation seed belongs to the invitation."""
     monkeypatch.delenv("CABLESTORE_STORE", raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))

@@ -84,7 +84,9 @@ def check_expression(expression: str, labels: dict[str, dict[str, set[str]]]) ->
 
 
 @pytest.mark.parametrize("rule", RULES, ids=[rule["alert"] for rule in RULES])
-def test_a_rule_is_complete_and_uses_what_exists(rule: dict[str, Any], labels: dict[str, dict[str, set[str]]]) -> None:
+def test_a_rule_is_complete_and_uses_existing_metrics(
+    rule: dict[str, Any], labels: dict[str, dict[str, set[str]]]
+) -> None:
     assert (
         {"alert", "expr", "labels", "annotations"} <= rule.keys() <= {"alert", "expr", "for", "labels", "annotations"}
     )
@@ -98,7 +100,7 @@ def test_a_rule_is_complete_and_uses_what_exists(rule: dict[str, Any], labels: d
     check_expression(rule["expr"], labels)
 
 
-def test_the_file_of_rules_has_what_prometheus_reads() -> None:
+def test_the_file_of_rules_has_the_format_of_prometheus() -> None:
     document = yaml.safe_load(ALERTS.read_text())
     assert document.keys() == {"groups"}
     assert [group.keys() for group in document["groups"]] == [{"name", "rules"}]
@@ -118,11 +120,11 @@ def test_the_documents_list_each_alert() -> None:
     assert listed == [rule["alert"] for rule in RULES]
 
 
-def test_the_dashboard_is_what_its_program_writes() -> None:
+def test_the_dashboard_matches_its_program() -> None:
     assert (MONITORING / "dashboard.json").read_text() == WRITER["text"]() == WRITER["text"]()
 
 
-def test_the_dashboard_uses_what_exists(labels: dict[str, dict[str, set[str]]]) -> None:
+def test_the_dashboard_uses_existing_metrics(labels: dict[str, dict[str, set[str]]]) -> None:
     document = json.loads((MONITORING / "dashboard.json").read_text())
     panels = document["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)

@@ -1,4 +1,4 @@
-"""`cablestore peers` and `status`: what operators see of a running `serve`, and how they disconnect and ban peers."""
+"""`cablestore peers` and `status`: the output for operators of a running `serve`, and disconnecting and banning peers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def connected(tmp_path: Path, serving: Serving, **more: str) -> tuple[Served, Se
     return one, two
 
 
-def test_both_sides_show_each_other(tmp_path: Path, serving: Serving) -> None:
+def test_both_peers_list_each_other(tmp_path: Path, serving: Serving) -> None:
     one, two = connected(tmp_path, serving, CABLESTORE_SERVE_CABAL_KEY=KEY)
     wait_until(lambda: [peer["is_in_step"] for peer in asked(one, "peers")] == [True])
     [there], [here] = asked(one, "peers"), asked(two, "peers")
@@ -60,7 +60,7 @@ def test_both_sides_show_each_other(tmp_path: Path, serving: Serving) -> None:
     assert "last backup" in shown
 
 
-def test_the_status_has_the_last_check(tmp_path: Path) -> None:
+def test_the_status_shows_the_last_check(tmp_path: Path) -> None:
     store = tmp_path / "a"
     assert cablestore("init", store=store).returncode == 0
     status = json.loads(cablestore("status", "--json", store=store).stdout)
@@ -77,7 +77,7 @@ def test_the_status_has_the_last_check(tmp_path: Path) -> None:
     assert "ago: 2,100 problems, signatures not verified" in cablestore("status", store=store).stdout
 
 
-def test_the_status_has_the_last_backup_also_without_serve(tmp_path: Path) -> None:
+def test_the_status_shows_the_last_backup_even_without_serve(tmp_path: Path) -> None:
     store = tmp_path / "a"
     assert cablestore("init", store=store).returncode == 0
     assert cablestore("backup", tmp_path / "backup", store=store).returncode == 0
@@ -123,7 +123,7 @@ def test_the_table_on_a_terminal_is_drawn_again_until_ctrl_c(tmp_path: Path, ser
         live.kill()
 
 
-def test_a_kicked_peer_may_connect_again(tmp_path: Path, serving: Serving) -> None:
+def test_a_disconnected_peer_can_connect_again(tmp_path: Path, serving: Serving) -> None:
     one, two = connected(tmp_path, serving)
     [before] = asked(one, "peers")
     assert asked(one, "peers", "kick", before["peer"]) == [{"disconnected": [before["peer"]]}]
@@ -131,7 +131,7 @@ def test_a_kicked_peer_may_connect_again(tmp_path: Path, serving: Serving) -> No
     wait_until(lambda: one.logged("disconnected", reason="disconnected by `cablestore peers kick`"))
     found = cablestore("peers", "kick", one.address, store=two.store)
     assert found.returncode == 0
-    assert found.stderr == f"`serve` connects again to {one.address}, a peer of --connect. `ban` prevents it\n"
+    assert found.stderr == f"`serve` connects again to {one.address}, because of --connect. Use `ban` to prevent this\n"
     wait_until(lambda: len(one.logged("connected")) >= 3)
 
 
@@ -165,7 +165,7 @@ def test_a_ban_by_key_lasts_until_it_is_removed(tmp_path: Path, serving: Serving
     assert two.stop() == one.stop() == 0
 
 
-def test_a_ban_also_stops_own_connections(tmp_path: Path, serving: Serving) -> None:
+def test_a_ban_also_prevents_outgoing_connections(tmp_path: Path, serving: Serving) -> None:
     """The peer of --connect is not dialled while its host is banned."""
     one, two = connected(tmp_path, serving)
     host = one.address.rpartition(":")[0]
@@ -190,12 +190,12 @@ def test_a_ban_also_stops_own_connections(tmp_path: Path, serving: Serving) -> N
         (["ban", "abcdef"], "use its IP address or all 64 digits of its key"),
         (["ban", "192.0.2.9:1"], "use its IP address or all 64 digits of its key"),
         (["ban"], "missing argument PEER of `peers ban`"),
-        (["list", "192.0.2.9"], "`peers list` needs no PEER"),
+        (["list", "192.0.2.9"], "`peers list` does not accept PEER"),
         (["ban", "192.0.2.9", "--live"], "--live shows the list"),
         (["expel", "192.0.2.9"], "'expel' is not one of"),
     ],
 )
-def test_invalid_requests_have_status_2_and_change_nothing(
+def test_invalid_requests_result_in_status_2_without_effect(
     tmp_path: Path, serving: Serving, arguments: list[str], reason: str
 ) -> None:
     one = serving(tmp_path / "a", "--create", "--listen", HERE)

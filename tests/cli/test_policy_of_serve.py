@@ -87,8 +87,8 @@ def test_commands_and_sighup_change_the_policy_of_a_running_serve(tmp_path: Path
     file = one.store / "policy.toml"
     file.write_text("[posts]\nmax-size = x\n")
     one.process.send_signal(signal.SIGHUP)
-    wait_until(lambda: one.logged("policy not reloaded, the old one stays active"))
-    [warning] = one.logged("policy not reloaded, the old one stays active")
+    wait_until(lambda: one.logged("cannot reload the policy: the old policy remains active"))
+    [warning] = one.logged("cannot reload the policy: the old policy remains active")
     assert str(file) in warning["reason"]
     assert shown(one)["denied_authors"] == [KEY]
     file.write_text("[posts]\nmax-size = 4096\n")
@@ -100,13 +100,13 @@ def test_commands_and_sighup_change_the_policy_of_a_running_serve(tmp_path: Path
     assert (one.stop(), two.stop()) == (0, 0)
 
 
-def test_wrong_arguments_of_the_command_change_nothing(tmp_path: Path, serving: Serving) -> None:
+def test_invalid_arguments_of_the_command_have_no_effect(tmp_path: Path, serving: Serving) -> None:
     one = serving(tmp_path / "a", "--create", "--listen", HERE)
     assert one.address
     for arguments, message in (
         (("deny", "author", "bob"), "invalid author 'bob': expected a public key of 64 hex digits"),
         (("deny", "author"), "`policy deny` needs author, channel or peer, and NAME"),
-        (("show", "author"), "`policy show` needs no more arguments"),
+        (("show", "author"), "`policy show` does not accept more arguments"),
         (("deny",), "`policy deny` needs author, channel or peer, and NAME"),
     ):
         found = cablestore("policy", *arguments, store=one.store)
@@ -117,7 +117,7 @@ def test_wrong_arguments_of_the_command_change_nothing(tmp_path: Path, serving: 
     assert (found.returncode, "no running `serve`" in found.stderr) == (2, True)
 
 
-def test_the_quota_is_shown_and_can_change(tmp_path: Path, serving: Serving) -> None:
+def test_the_quota_is_shown_and_can_be_changed(tmp_path: Path, serving: Serving) -> None:
     config = tmp_path / "serve.toml"
     lines = f'[serve]\ncreate = true\nlisten = ["{HERE}"]\nmetrics = "{HERE}"\n'
     config.write_text(f'{lines}max-store-size = "1GB"\n')

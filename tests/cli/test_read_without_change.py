@@ -1,4 +1,4 @@
-"""Commands that a user runs to look at something: they print it, and change nothing."""
+"""Commands that print information about a store do not change it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cablestore import CableStore
 Run = Callable[..., tuple[int, str, str]]
 
 
-def test_topic_without_a_text_prints_the_topic_and_an_empty_text_clears_it(tmp_path: Path, run: Run) -> None:
+def test_topic_without_text_prints_the_topic_and_an_empty_text_clears_it(tmp_path: Path, run: Run) -> None:
     here = ("-s", tmp_path / "store")
     run("init", *here)
     assert run("topic", "garden", *here) == (0, "", "garden has no topic\n")
@@ -26,7 +26,7 @@ def test_topic_without_a_text_prints_the_topic_and_an_empty_text_clears_it(tmp_p
         assert store.topic("garden") == ""
 
 
-def test_generations_as_json_have_their_sizes_as_numbers(tmp_path: Path, run: Run) -> None:
+def test_sizes_of_generations_are_numbers_in_json(tmp_path: Path, run: Run) -> None:
     with CableStore.open(tmp_path / "store") as store:
         store.post("garden", "tomatoes")
     found = json.loads(run("generations", "--json", "-s", tmp_path / "store")[1])

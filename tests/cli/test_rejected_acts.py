@@ -16,7 +16,7 @@ def held(path: Path) -> tuple[int, list[str]]:
         return store.last_sequence, [channel.name for channel in store.channels()]
 
 
-def test_a_channel_that_one_is_not_in_cannot_be_left(run: Run, tmp_path: Path) -> None:
+def test_leaving_a_channel_without_membership_is_rejected(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "store"
     with CableStore.open(path) as store:
         store.post("garden", "hello")
@@ -32,15 +32,15 @@ def test_a_channel_that_one_is_not_in_cannot_be_left(run: Run, tmp_path: Path) -
     assert held(path) == before
 
 
-def test_nobody_hides_or_blocks_themselves(run: Run, tmp_path: Path) -> None:
+def test_hiding_or_blocking_oneself_is_rejected(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "store"
     with CableStore.open(path) as store:
         store.set_name("ann")
         digits = store.identity.public_key.hex()[:8]
     before = held(path)
-    for act in ("hide", "block"):
+    for action in ("hide", "block"):
         for user in ("ann", digits):
-            status, _, err = run(act, user, "-s", path)
+            status, _, err = run(action, user, "-s", path)
             assert status == 2
-            assert f"you cannot {act} yourself" in err
+            assert f"you cannot {action} yourself" in err
     assert held(path) == before

@@ -45,7 +45,7 @@ def closed(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("command", ["backup", "export"])
-def test_a_target_on_no_mounted_disk_is_rejected(
+def test_a_target_that_is_not_on_a_mounted_disk_is_rejected(
     closed: Path, unmounted: Path, command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     target = unmounted / "target"
@@ -54,7 +54,7 @@ def test_a_target_on_no_mounted_disk_is_rejected(
 
 
 @pytest.mark.parametrize("command", [("init",), ("serve", "--create", "--listen", "127.0.0.1:0")])
-def test_no_store_is_made_on_a_disk_that_is_not_mounted(unmounted: Path, command: tuple[str, ...]) -> None:
+def test_a_store_is_not_created_on_an_unmounted_disk(unmounted: Path, command: tuple[str, ...]) -> None:
     assert run(*command, "-s", unmounted / "disk" / "store") == 2
     assert not (unmounted / "disk").exists()
 
@@ -64,7 +64,7 @@ def test_a_target_below_a_mount_point_is_used(closed: Path, mounted: Path) -> No
     assert run("init", "-s", mounted / "store") == 0
 
 
-def test_a_link_counts_as_the_place_it_leads_to(unmounted: Path, mounted: Path) -> None:
+def test_the_target_of_a_link_must_be_on_a_mounted_disk(unmounted: Path, mounted: Path) -> None:
     (unmounted / "disk").symlink_to(mounted)
     assert run("init", "-s", unmounted / "disk" / "store") == 0
     (mounted / "back").symlink_to(unmounted)
@@ -73,7 +73,7 @@ def test_a_link_counts_as_the_place_it_leads_to(unmounted: Path, mounted: Path) 
 
 @pytest.mark.thorough("backup", "archive create --public")
 @pytest.mark.parametrize("command", [("backup",), ("archive", "create", "--public")], ids=" ".join)
-def test_a_command_that_the_owner_of_the_store_runs_requires_it_too(
+def test_the_option_also_applies_to_commands_run_by_the_owner_of_the_store(
     closed: Path, unmounted: Path, mounted: Path, command: tuple[str, ...]
 ) -> None:
     """The option belongs to the command of the user: the process with the open store does not know it."""

@@ -34,7 +34,7 @@ def values(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def test_lines_for_people(searched: Path, run: Run) -> None:
+def test_matches_are_printed_as_lines(searched: Path, run: Run) -> None:
     status, out, _ = run("search", "WORD", "-n", 2)
     assert status == 0
     first, second = out.splitlines()
@@ -44,7 +44,7 @@ def test_lines_for_people(searched: Path, run: Run) -> None:
     assert run("search", "nothing")[:2] == (0, "")
 
 
-def test_json_has_marks_a_cursor_and_what_is_pending(searched: Path, run: Run) -> None:
+def test_json_contains_marks_a_cursor_and_pending_posts(searched: Path, run: Run) -> None:
     *hits, end = values(run("search", "word", "--number", 4, "--json")[1])
     assert [hit["text"] for hit in hits][1:] == ["word 4", "word 3", "word 2"]
     assert (hits[1]["marks"], hits[1]["excerpt"], hits[1]["excerpt_marks"]) == ([[0, 4]], "word 4", [[0, 4]])
@@ -55,7 +55,7 @@ def test_json_has_marks_a_cursor_and_what_is_pending(searched: Path, run: Run) -
     assert end == {"cursor": None, "pending": 0}
 
 
-def test_filters_and_order(searched: Path, run: Run) -> None:
+def test_filters_and_orders_are_applied(searched: Path, run: Run) -> None:
     def found(*arguments: object) -> list[str]:
         return [value["text"] for value in values(run("search", *arguments, "--json")[1]) if "text" in value]
 
@@ -69,7 +69,7 @@ def test_filters_and_order(searched: Path, run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         ((), "missing words, for example"),
         (("word", "--index"), "--index cannot be combined with words"),
@@ -80,21 +80,23 @@ def test_filters_and_order(searched: Path, run: Run) -> None:
         (("x" * 1001,), "1,001 characters"),
     ],
 )
-def test_bad_input_is_one_line_with_status_2(searched: Path, run: Run, arguments: tuple[str, ...], told: str) -> None:
+def test_bad_input_is_rejected_in_one_line_with_status_2(
+    searched: Path, run: Run, arguments: tuple[str, ...], message: str
+) -> None:
     status, out, err = run("search", *arguments)
     assert (status, out) == (2, "")
-    assert told in err
+    assert message in err
     assert "Traceback" not in err
 
 
-def test_the_index_is_made_on_request(searched: Path, run: Run) -> None:
+def test_the_index_is_built_on_request(searched: Path, run: Run) -> None:
     assert not (searched / SEARCH_INDEX).exists()
     assert run("search", "--index")[:2] == (0, "the search index is up to date\n")
     assert (searched / SEARCH_INDEX).exists()
     assert values(run("search", "--index", "--json")[1]) == [{"pending": 0}]
 
 
-def test_while_another_process_has_the_store_open(searched: Path, run: Run) -> None:
+def test_search_works_while_another_process_has_the_store_open(searched: Path, run: Run) -> None:
     alone = run("search", "word", "--json")[1]
     with CableStore.open(searched) as store, offer(store):
         assert (searched / NAME).exists()

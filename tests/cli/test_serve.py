@@ -87,7 +87,7 @@ def test_only_requested_channels_are_synced(tmp_path: Path, serving: Callable[..
 
 
 @pytest.mark.parametrize("command", ["sync", "reconcile"])
-def test_a_peer_that_is_not_there_has_status_2_and_no_new_store_remains(command: str, tmp_path: Path) -> None:
+def test_an_unreachable_peer_results_in_status_2_and_no_store(command: str, tmp_path: Path) -> None:
     with socket.socket() as taken:  # the port is bound but does not listen
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
@@ -99,7 +99,7 @@ def test_a_peer_that_is_not_there_has_status_2_and_no_new_store_remains(command:
 
 
 @pytest.mark.thorough
-def test_ctrl_c_keeps_what_a_sync_brought(tmp_path: Path, serving: Callable[..., Served]) -> None:
+def test_ctrl_c_keeps_the_posts_fetched_by_a_sync(tmp_path: Path, serving: Callable[..., Served]) -> None:
     whole = history(tmp_path / "a", 3000)
     slowly = ("--rows-in-advance", "3500", "--rows-per-s", "500")  # each answer of 500 posts takes seconds
     one = serving(tmp_path / "a", "--listen", HERE, "--no-follow", *slowly)
@@ -127,7 +127,7 @@ def test_ctrl_c_keeps_what_a_sync_brought(tmp_path: Path, serving: Callable[...,
 
 
 @pytest.mark.thorough
-def test_a_store_that_is_served_is_not_synced_beside(tmp_path: Path, serving: Callable[..., Served]) -> None:
+def test_sync_rejects_a_store_that_serve_has_open(tmp_path: Path, serving: Callable[..., Served]) -> None:
     history(tmp_path / "a")
     one = serving(tmp_path / "a", "--listen", HERE)
     found = cablestore("sync", one.address, store=tmp_path / "a")
@@ -178,7 +178,7 @@ def test_sigterm_during_a_sync_leaves_a_usable_store(tmp_path: Path, serving: Ca
     assert digest(two.store) == whole
 
 
-def test_after_kill_9_a_new_one_serves(tmp_path: Path, serving: Callable[..., Served]) -> None:
+def test_serve_restarts_after_a_kill(tmp_path: Path, serving: Callable[..., Served]) -> None:
     whole = history(tmp_path / "a")
     one = serving(tmp_path / "a", "--listen", own_host())
     address = one.address
@@ -190,7 +190,7 @@ def test_after_kill_9_a_new_one_serves(tmp_path: Path, serving: Callable[..., Se
     assert cablestore("channels", store=tmp_path / "a").returncode == 0
 
 
-def test_ctrl_c_ends_it_with_130(tmp_path: Path, serving: Callable[..., Served]) -> None:
+def test_ctrl_c_ends_serve_with_status_130(tmp_path: Path, serving: Callable[..., Served]) -> None:
     one = serving(tmp_path / "a", "--create", "--listen", HERE)
     assert one.address
     assert one.stop(signal.SIGINT) == 130
@@ -199,8 +199,8 @@ def test_ctrl_c_ends_it_with_130(tmp_path: Path, serving: Callable[..., Served])
 
 
 @pytest.mark.thorough
-def test_a_second_signal_ends_it_at_once(tmp_path: Path, serving: Callable[..., Served]) -> None:
-    """After the first signal, it waits for a peer that does not read."""
+def test_a_second_signal_ends_serve_immediately(tmp_path: Path, serving: Callable[..., Served]) -> None:
+    """After the first signal, `serve` waits for a peer that does not read."""
     history(tmp_path / "a", 6_000)
     one = serving(tmp_path / "a", "--listen", HERE, "--metrics", HERE)
     with socket.socket() as peer:
@@ -218,7 +218,7 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path, serving: Callable[..., 
 
 
 @pytest.mark.thorough
-def test_another_cabal_key_is_reported_on_both_sides_and_nothing_is_synced(
+def test_another_cabal_key_is_reported_by_both_peers_without_a_sync(
     tmp_path: Path, serving: Callable[..., Served]
 ) -> None:
     history(tmp_path / "a")
@@ -245,7 +245,7 @@ def test_another_cabal_key_is_reported_on_both_sides_and_nothing_is_synced(
 
 
 @pytest.mark.thorough
-def test_a_folder_that_cannot_hold_a_socket_is_served_anyway(tmp_path: Path, serving: Callable[..., Served]) -> None:
+def test_a_store_in_a_folder_without_sockets_is_served(tmp_path: Path, serving: Callable[..., Served]) -> None:
     history(tmp_path / "a")
     (tmp_path / "a" / "control.sock").mkdir()
     one = serving(tmp_path / "a", "--listen", HERE)
@@ -255,7 +255,7 @@ def test_a_folder_that_cannot_hold_a_socket_is_served_anyway(tmp_path: Path, ser
 
 
 @pytest.mark.thorough
-def test_a_port_that_is_taken_has_status_2(tmp_path: Path, serving: Callable[..., Served]) -> None:
+def test_a_port_in_use_results_in_status_2(tmp_path: Path, serving: Callable[..., Served]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         for option in ("--listen", "--metrics"):
@@ -265,17 +265,17 @@ def test_a_port_that_is_taken_has_status_2(tmp_path: Path, serving: Callable[...
     assert digest(tmp_path / "a")
 
 
-def hears(pid: int, number: signal.Signals) -> bool:
+def handles(pid: int, number: signal.Signals) -> bool:
     """Return True if a process has a handler for a signal."""
     caught = Path(f"/proc/{pid}/status").read_text().split("SigCgt:")[1].split()[0]
     return bool(int(caught, 16) >> (number - 1) & 1)
 
 
 @pytest.mark.thorough
-def test_quiet_says_nothing_and_text_is_for_people(tmp_path: Path, serving: Callable[..., Served]) -> None:
+def test_quiet_prints_no_output_and_the_text_format_is_readable(tmp_path: Path, serving: Callable[..., Served]) -> None:
     quiet = serving(tmp_path / "a", "--create", "--listen", HERE, "-q")
     wait_until((tmp_path / "a" / "control.sock").exists)
-    wait_until(lambda: hears(quiet.process.pid, signal.SIGTERM))
+    wait_until(lambda: handles(quiet.process.pid, signal.SIGTERM))
     assert quiet.stop() == 0, quiet._log.read_text()
     assert quiet.process.stdout is not None
     assert quiet.process.stdout.read() == ""
@@ -289,7 +289,7 @@ def test_quiet_says_nothing_and_text_is_for_people(tmp_path: Path, serving: Call
 
 
 def test_a_damaged_store_is_reported_by_sync(tmp_path: Path, serving: Callable[..., Served]) -> None:
-    """In one line, with the status of damage."""
+    """The error is one line, with the status of damage."""
     posts = [ANN.text("default", f"{n}" + "x" * 3_000) for n in range(100)]
     for name, held in (("a", posts[:1]), ("b", posts)):  # so that the second one receives requests for its posts
         with CableStore.open(tmp_path / name) as store:
@@ -308,7 +308,7 @@ def test_a_damaged_store_is_reported_by_sync(tmp_path: Path, serving: Callable[.
 
 
 @pytest.mark.thorough
-def test_a_disk_that_is_full_is_reported_everywhere(tmp_path: Path, serving: Callable[..., Served]) -> None:
+def test_a_full_disk_is_reported_by_sync_serve_and_commands(tmp_path: Path, serving: Callable[..., Served]) -> None:
     """File sizes of these processes are limited to 600 kB, as on a full disk."""
 
     def limited(*arguments: str) -> subprocess.Popen[str]:

@@ -18,8 +18,8 @@ from cablestore.serving import offer
 WAITING = "waiting until another process closes the store"
 
 
-def test_it_waits_for_a_command_that_has_the_store_open(tmp_path: Path, serving: Callable[..., Served]) -> None:
-    """A command opens the store itself if `serve` has crashed and is not started again yet."""
+def test_serve_waits_for_a_command_that_has_the_store_open(tmp_path: Path, serving: Callable[..., Served]) -> None:
+    """A command opens the store itself if `serve` has crashed and is not yet restarted."""
     with CableStore.open(tmp_path / "store"):
         served = serving(tmp_path / "store", "--listen", HERE)
         wait_until(lambda: served.logged(WAITING))
@@ -36,14 +36,14 @@ def test_sigterm_ends_the_wait(tmp_path: Path, serving: Callable[..., Served]) -
         assert served.stop() == 0
 
 
-def test_it_does_not_wait_for_a_process_that_serves_the_store(tmp_path: Path) -> None:
+def test_serve_does_not_wait_for_another_serving_process(tmp_path: Path) -> None:
     with CableStore.open(tmp_path / "store") as store, offer(store):
         found = cablestore("serve", "--listen", HERE, store=tmp_path / "store")
     assert found.returncode == 2
     assert "Only one process at a time" in found.stderr
 
 
-def test_the_wait_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_wait_for_the_store_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "BUSY_STORE_WAIT_S", 0.0)
     with (
         CableStore.open(tmp_path / "store"),

@@ -41,7 +41,7 @@ def toml(tmp_path: Path, text: str) -> Path:
 def test_the_example_settings_of_the_service_are_accepted(
     tmp_path: Path, run: Command, plans: list[ServePlan], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also with the settings that are comments there."""
+    """The settings that are comments there are accepted too."""
     monkeypatch.setenv("CABLESTORE_SERVE_CABAL_KEY", KEY)  # the unit passes it
     (tmp_path / "seed").write_text(Seed(((bytes(32), UserRole.ADMIN),), 0).write().hex())
     example = (ROOT / "deploy" / "serve.toml").read_text()
@@ -58,7 +58,7 @@ def test_the_example_settings_of_the_service_are_accepted(
     assert second.connect == (Address("peer.example", 13333),)
 
 
-def test_options_win_over_the_environment_over_the_file(
+def test_options_override_the_environment_which_overrides_the_file(
     tmp_path: Path, run: Command, plans: list[ServePlan], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = toml(
@@ -89,7 +89,9 @@ def test_options_win_over_the_environment_over_the_file(
     assert [plan.settings.window_ms for plan in plans] == [None, None, 7 * 86_400_000]
 
 
-def test_without_options_settings_are_those_of_a_node(tmp_path: Path, run: Command, plans: list[ServePlan]) -> None:
+def test_settings_without_options_are_the_defaults_of_a_node(
+    tmp_path: Path, run: Command, plans: list[ServePlan]
+) -> None:
     assert run("serve", "--create", "-s", tmp_path / "store", "--connect", "peer.example:1")[0] == 0
     [plan] = plans
     assert plan == ServePlan(NodeSettings(), (), (Address("peer.example", 1),), None)
@@ -97,7 +99,7 @@ def test_without_options_settings_are_those_of_a_node(tmp_path: Path, run: Comma
     assert plan.settings.max_handshakes == limits.MAX_HANDSHAKES
 
 
-def test_the_file_of_the_documents_sets_every_key_to_what_it_is_anyway(
+def test_the_file_of_the_documents_sets_every_key_to_its_default(
     tmp_path: Path, run: Command, plans: list[ServePlan]
 ) -> None:
     text, policy, _ = blocks("docs/reference/settings.md", "toml")
@@ -143,7 +145,7 @@ def test_the_file_of_the_documents_sets_every_key_to_what_it_is_anyway(
         (["--listen", HERE, "--metrics", "x:y"], "is not an address"),
         (["--listen", HERE, "--cabal-key", KEY[:-1]], "invalid cabal key: expected 64 hex digits, got 63 characters"),
         (["--listen", HERE, "--cabal-key", "secret" * 20], "invalid cabal key: expected 64 hex digits"),
-        (["--listen", HERE, "--cabal-key", "@/nowhere/at/all"], "cannot be read from /nowhere/at/all"),
+        (["--listen", HERE, "--cabal-key", "@/nowhere/at/all"], "cannot read the cabal key from /nowhere/at/all"),
         (["--listen", HERE, "--cabal-key", f"@{__file__}"], "cabal key"),
         (["--listen", HERE, "--channels", ""], "expected 1 to 64 code points, got 0"),
         (["--listen", HERE, "--channels", "x" * 65], "expected 1 to 64 code points, got 65"),
@@ -163,10 +165,10 @@ def test_the_file_of_the_documents_sets_every_key_to_what_it_is_anyway(
         (["--listen", HERE, "--max-queued-size", "1"], "1 is not in the range"),
         (["--listen", HERE, "--log-format", "xml"], "'xml' is not one of"),
         (["--listen", HERE, "--log-level", "loud"], "'loud' is not one of"),
-        (["--config", "/nowhere/at/all"], "/nowhere/at/all cannot be read"),
+        (["--config", "/nowhere/at/all"], "cannot read /nowhere/at/all: "),
     ],
 )
-def test_bad_values_have_status_2_and_open_nothing(
+def test_bad_values_result_in_status_2_before_the_store_is_opened(
     tmp_path: Path, run: Command, arguments: list[str], reason: str, plans: list[ServePlan]
 ) -> None:
     status, out, err = run("serve", "--create", "-s", tmp_path / "store", *arguments)
@@ -181,10 +183,10 @@ def test_bad_values_have_status_2_and_open_nothing(
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("listen = [", "cannot be read"),
-        ('listen = ["a:1"]', "expected only a table [serve], found listen"),
+        ("listen = [", "cannot read"),
+        ('listen = ["a:1"]', "expected only a table [serve], got listen"),
         ("serve = 1", "expected only a table [serve]"),
-        ("[server]", "expected only a table [serve], found server"),
+        ("[server]", "expected only a table [serve], got server"),
         (
             '[serve]\nlistn = ["a:1"]\nmax_peers = 3',
             ": listn, max_peers. Did you mean listen, max-peers? Known settings: backup-every, ",
@@ -213,10 +215,10 @@ def test_bad_values_have_status_2_and_open_nothing(
         ('[serve]\nchannels = ["a\\u0000b"]', r'invalid channels = ["a\u0000b"]: it must not contain NUL characters'),
         ('[serve]\nstore = "a\\u0000b"', r'invalid store = "a\u0000b": it must not contain NUL characters'),
         ('[serve]\nlisten = ["a\\u0000b:1"]', r'invalid listen = ["a\u0000b:1"]: it must not contain NUL characters'),
-        (f"serve = {'[' * 100_000}", "cannot be read"),
+        (f"serve = {'[' * 100_000}", "cannot read"),
     ],
 )
-def test_bad_files_have_status_2_and_open_nothing(
+def test_bad_files_result_in_status_2_before_the_store_is_opened(
     tmp_path: Path, run: Command, text: str, reason: str, plans: list[ServePlan]
 ) -> None:
     status, out, err = run(
@@ -270,7 +272,7 @@ def written(value: object) -> str:
 
 @given(st.sampled_from(sorted(KEYS)), VALUES)
 def test_each_key_rejects_a_value_of_another_type_in_one_line(run: Command, key: str, value: object) -> None:
-    """The line has the key, the value unless it is secret, and what is allowed."""
+    """The line has the key, the value unless it is secret, and the allowed values."""
     is_right = type(value) is RIGHT_TYPES[type_of(key)]
     assume(not is_right or (isinstance(value, list) and not all(isinstance(each, str) for each in value)))
     with TemporaryDirectory() as folder:
@@ -279,14 +281,14 @@ def test_each_key_rejects_a_value_of_another_type_in_one_line(run: Command, key:
         status, out, err = run("serve", "--create", "-s", Path(folder) / "store", "--listen", HERE, "--config", path)
         assert (status, out, err.count("\n")) == (2, "", 1)
         assert err.startswith("cablestore: ")
-        if "cannot be read" not in err:  # a number that is too long for TOML
+        if "cannot read" not in err:  # a number that is too long for TOML
             assert err.startswith(f"cablestore: {path}: invalid {key} = ")
             assert ": expected " in err
         assert [each.name for each in Path(folder).iterdir()] == ["serve.toml"]
 
 
 @given(st.sampled_from(sorted(key for key in KEYS if type_of(key) == "number")), st.integers(-(2**70), 2**70))
-def test_each_number_out_of_range_is_one_line(run: Command, key: str, value: int) -> None:
+def test_each_number_out_of_range_is_reported_in_one_line(run: Command, key: str, value: int) -> None:
     least = cast(click.IntRange, KEYS[key].type).min
     assert least is not None
     assume(not least <= value <= sys.maxsize)
@@ -300,7 +302,7 @@ def test_each_number_out_of_range_is_one_line(run: Command, key: str, value: int
 
 
 @given(st.text("abcdefghijklmnopqrstuvwxyz-_", min_size=1, max_size=30))
-def test_each_unknown_key_is_one_line(run: Command, key: str) -> None:
+def test_each_unknown_key_is_reported_in_one_line(run: Command, key: str) -> None:
     assume(key not in KEYS)
     with TemporaryDirectory() as folder:
         path = Path(folder) / "serve.toml"
@@ -313,7 +315,7 @@ def test_each_unknown_key_is_one_line(run: Command, key: str) -> None:
 
 
 @pytest.mark.parametrize("key", sorted(key for key in KEYS if type_of(key) != "flag" and key not in ANY_TEXT))
-def test_each_invalid_variable_is_one_line(
+def test_each_invalid_variable_is_reported_in_one_line(
     tmp_path: Path, run: Command, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     variable = f"CABLESTORE_SERVE_{key.upper().replace('-', '_')}"
@@ -331,7 +333,7 @@ def test_a_misspelt_variable_is_reported(tmp_path: Path, serving: Callable[..., 
     assert line["names"] == ["CABLESTORE_SERVE_CABALKEY"]
 
 
-def test_without_a_store_the_error_explains_how_to_create_one(tmp_path: Path) -> None:
+def test_the_error_for_a_missing_store_explains_how_to_create_one(tmp_path: Path) -> None:
     found = cablestore("serve", "--listen", HERE, store=tmp_path / "a")
     assert found.returncode == 2
     assert "cablestore init" in found.stderr

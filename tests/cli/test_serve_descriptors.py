@@ -61,7 +61,7 @@ def test_peers_leave_descriptors_for_commands_and_metrics(serving: Serving, tmp_
 
 @pytest.mark.thorough("arguments1")
 @pytest.mark.parametrize("arguments", [(), ("--cabal-key", "ab" * 32)])
-def test_accepting_continues_after_no_descriptor_was_left(
+def test_serve_accepts_connections_again_after_it_had_no_descriptors(
     serving: Serving, tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
     process = serve(serving, tmp_path / "store", *arguments)
@@ -76,7 +76,7 @@ def test_accepting_continues_after_no_descriptor_was_left(
     assert len(process.logged("cannot accept connections")) == 1
 
 
-def test_refused_connections_are_counted_by_their_limit(serving: Serving, tmp_path: Path) -> None:
+def test_rejected_connections_are_counted_by_their_limit(serving: Serving, tmp_path: Path) -> None:
     process = serve(serving, tmp_path / "store", "--max-peers", "20")
     peers = connect(process, 21)
     wait_until(lambda: process.metric("cablestore_refused_connections_total", limit="peers") == 1)

@@ -57,16 +57,16 @@ def exported(store: CableStore, work: Callable[[Node, str], Any]) -> Any:
     return asyncio.run(main())
 
 
-def test_the_table_of_the_documents_is_the_registry(chat: CableStore) -> None:
+def test_the_table_of_the_documents_lists_all_metrics(chat: CableStore) -> None:
     def work(_: Node, url: str) -> None:
         status, text = fetch(f"{url}/metrics")
         assert status == 200
         families = {family.name: family for family in text_string_to_metric_families(text)}
         totals = {f"{name}_total" if of.type == "counter" else name for name, of in families.items()}
         ours = {name for name in totals if name.startswith("cablestore_") and not name.endswith("_created")}
-        told = dict(re.findall(r"^\| `(cablestore_\w+)`(?: by)? ([^|]*)\|", METRICS, flags=re.MULTILINE))
-        assert set(told) == ours
-        for name, by in told.items():
+        documented = dict(re.findall(r"^\| `(cablestore_\w+)`(?: by)? ([^|]*)\|", METRICS, flags=re.MULTILINE))
+        assert set(documented) == ours
+        for name, by in documented.items():
             samples = families[name.removesuffix("_total")].samples
             labels = {key for sample in samples for key in sample.labels} - {"le"}
             assert labels == set(re.findall(r"`(\w+)`", by)), name
@@ -99,24 +99,24 @@ def quoted(cell: str) -> list[str]:
     return [text for _, text in re.findall(r"(`+)(.+?)\1(?!`)", cell)]
 
 
-def test_the_table_of_logs_has_every_event_of_a_node() -> None:
-    told: dict[str, tuple[str, set[str]]] = {}
+def test_the_table_of_logs_lists_every_event_of_a_node() -> None:
+    documented: dict[str, tuple[str, set[str]]] = {}
     for line in METRICS.partition("## Logs")[2].splitlines():
         if line.startswith("| `"):
             events, level, fields = line.strip("| ").split(" | ")
-            told |= dict.fromkeys(quoted(events), (level, set(quoted(fields))))
+            documented |= dict.fromkeys(quoted(events), (level, set(quoted(fields))))
     command = ("serve.py", "serve_plan.py", "serve_start.py", "service.py", "stores.py")
     packages = (*(ROOT / "cablestore/peers").glob("*.py"), *(ROOT / "cablestore/maintenance").glob("*.py"))
     sources = [*packages, *(ROOT / "cablestore/cli" / name for name in command)]
     calls = [call for path in sources for call in log_calls(path.read_text())]
-    assert {call.event for call in calls} == set(told)
+    assert {call.event for call in calls} == set(documented)
     for call in calls:
-        told_level, told_fields = told[call.event]
+        told_level, told_fields = documented[call.event]
         assert call.level == told_level, call
         assert call.fields <= told_fields, call
 
 
-def test_only_three_pages_and_two_methods(chat: CableStore) -> None:
+def test_the_server_has_only_three_pages_and_two_methods(chat: CableStore) -> None:
     def work(_: Node, url: str) -> None:
         assert fetch(f"{url}/metrics", "HEAD") == (200, "")
         for page in ("healthz", "readyz"):
@@ -135,7 +135,7 @@ def test_only_three_pages_and_two_methods(chat: CableStore) -> None:
     exported(chat, work)
 
 
-def test_health_reports_what_waits(chat: CableStore) -> None:
+def test_health_reports_waiting_work(chat: CableStore) -> None:
     def work(node: Node, url: str) -> None:
         wait_until(lambda: not json.loads(fetch(f"{url}/healthz")[1])["reads_waiting"])  # it reads at the start
         status, text = fetch(f"{url}/healthz")
@@ -154,7 +154,7 @@ def test_health_reports_what_waits(chat: CableStore) -> None:
     exported(chat, work)
 
 
-def test_a_node_that_has_stopped_is_not_ready_while_its_pages_are_served(chat: CableStore) -> None:
+def test_a_stopped_node_is_not_ready(chat: CableStore) -> None:
     async def main() -> list[int]:
         with StatusPages(Address("127.0.0.1", 0)) as pages:
             url = f"http://{pages.address}/readyz"
@@ -167,7 +167,7 @@ def test_a_node_that_has_stopped_is_not_ready_while_its_pages_are_served(chat: C
     assert asyncio.run(main()) == [200, 503]
 
 
-def test_a_store_that_cannot_be_read_is_not_healthy() -> None:
+def test_a_node_with_an_unreadable_store_is_not_healthy() -> None:
     def work(node: Node, url: str) -> None:
         node.store.close()
         for page in ("healthz", "readyz"):
@@ -181,7 +181,7 @@ def test_a_store_that_cannot_be_read_is_not_healthy() -> None:
 
 
 @pytest.mark.parametrize("host", ["a..b", "x" * 64, "\udcff", "a\0b"])
-def test_hosts_that_cannot_be_are_an_error_of_ours(host: str) -> None:
+def test_impossible_hosts_raise_a_node_error(host: str) -> None:
     async def main(store: CableStore) -> None:
         async with Node(store) as node:
             for work in (node.listen, node.connect):
@@ -194,7 +194,7 @@ def test_hosts_that_cannot_be_are_an_error_of_ours(host: str) -> None:
         asyncio.run(main(store))
 
 
-def test_a_loop_that_is_stuck_is_not_healthy(chat: CableStore) -> None:
+def test_a_node_with_a_blocked_loop_is_not_healthy(chat: CableStore) -> None:
     """Time passes while the loop is blocked."""
     now_s = 0.0
 
@@ -204,14 +204,14 @@ def test_a_loop_that_is_stuck_is_not_healthy(chat: CableStore) -> None:
             with exporter(node, Address("127.0.0.1", 0), clock=lambda: now_s) as address:
                 assert (await asyncio.to_thread(fetch, f"http://{address}/healthz"))[0] == 200
                 now_s += 2 * STUCK_S
-                return in_thread(lambda: fetch(f"http://{address}/healthz"))()  # the loop is blocked meanwhile
+                return in_thread(lambda: fetch(f"http://{address}/healthz"))()  # the loop is blocked during the request
 
     status, text = asyncio.run(main())
     assert status == 503
     assert "the event loop has been stuck for" in json.loads(text)["reason"]
 
 
-def test_an_exporter_ends_with_its_block(chat: CableStore) -> None:
+def test_an_exporter_ends_with_its_with_block(chat: CableStore) -> None:
     async def main() -> None:
         async with Node(chat) as node:
             for _ in range(2):  # the node can have another exporter after it
@@ -240,7 +240,7 @@ async def with_exporter(chat: CableStore, work: Callable[[Address], None], clien
             await asyncio.to_thread(work, address)
 
 
-def test_clients_that_are_too_many_are_disconnected(chat: CableStore) -> None:
+def test_too_many_clients_are_disconnected(chat: CableStore) -> None:
     """limits.MAX_METRICS_CLIENTS."""
 
     def crowd(address: Address) -> None:
@@ -253,7 +253,7 @@ def test_clients_that_are_too_many_are_disconnected(chat: CableStore) -> None:
     asyncio.run(with_exporter(chat, crowd, LIMIT_S))
 
 
-def test_clients_that_take_too_long_are_disconnected(chat: CableStore) -> None:
+def test_slow_clients_are_disconnected(chat: CableStore) -> None:
     """limits.METRICS_TIMEOUT_S, also for a client that sends single bytes."""
 
     def drip(address: Address) -> None:

@@ -35,7 +35,7 @@ def wait_for_sync(here: Served, there: Served) -> None:
     wait_until(lambda: here.logged("reconciled", outcome="done"))
 
 
-def test_after_a_change_of_address_the_peer_is_dialled_at_once(serving: Serving, tmp_path: Path) -> None:
+def test_the_peer_is_dialled_immediately_after_a_change_of_address(serving: Serving, tmp_path: Path) -> None:
     """The pauses after failures are not involved: the log has no failures."""
     with two_machines() as (one, other, _):
         there = serving(tmp_path / "there", "--create", "--listen", f"{other.host}:{PORT}", prefix=other.prefix)
@@ -50,7 +50,7 @@ def test_after_a_change_of_address_the_peer_is_dialled_at_once(serving: Serving,
 
 
 @pytest.mark.thorough
-def test_both_ends_notice_a_network_that_vanished(serving: Serving, tmp_path: Path) -> None:
+def test_both_ends_detect_a_vanished_network(serving: Serving, tmp_path: Path) -> None:
     """Packets are lost silently, as when a router loses its uplink. Both ends detect this alone, encrypted or not."""
     with two_machines() as (one, other, router):
         pairs = []
@@ -87,7 +87,7 @@ def can_connect(address: str) -> bool:
 
 @pytest.mark.thorough("0.0.0.0", "127.0.0.1", "localhost")
 @pytest.mark.parametrize("host", ["0.0.0.0", "[::]", "localhost", "127.0.0.1"])
-def test_printed_addresses_work(host: str, serving: Serving, tmp_path: Path) -> None:
+def test_printed_addresses_are_reachable(host: str, serving: Serving, tmp_path: Path) -> None:
     """Port 0 selects a free port, also if a name has several addresses."""
     if host == "[::]" and not socket.has_ipv6:
         pytest.skip("this machine has no IPv6")
@@ -120,7 +120,7 @@ def test_a_link_local_address_is_printed_with_its_zone(serving: Serving, tmp_pat
     assert "%" in served.logged("connected")[0]["peer"]
 
 
-def test_the_end_of_a_socket_as_an_address() -> None:
+def test_socket_addresses_are_converted() -> None:
     [(number, name), *_] = socket.if_nameindex()
     assert address_of(("192.0.2.1", 5)) == Address("192.0.2.1", 5)
     assert address_of(("2001:db8::1", 5, 0, 0)) == Address("2001:db8::1", 5)
@@ -128,7 +128,7 @@ def test_the_end_of_a_socket_as_an_address() -> None:
     assert address_of(("fe80::1", 5, 0, 2**31 - 1)) == Address(f"fe80::1%{2**31 - 1}", 5)
 
 
-def test_without_the_extra_the_address_is_printed_as_it_is(tmp_path: Path) -> None:
+def test_the_unspecified_address_is_printed_unchanged_without_the_extra(tmp_path: Path) -> None:
     """The extra `serve` installs `ifaddr`."""
     code = """
 import sys

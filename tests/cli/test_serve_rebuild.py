@@ -1,4 +1,4 @@
-"""`serve` on a store with outdated views: it rebuilds them, and shows the progress everywhere meanwhile."""
+"""`serve` on a store with outdated views: it rebuilds them, and shows the progress on all pages."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ def test_outdated_views_are_rebuilt_and_then_served(outdated: Path, serving: Cal
         assert store.check().is_clean
 
 
-def test_pages_commands_and_the_service_manager_see_the_progress(
+def test_pages_commands_and_the_service_manager_show_the_progress(
     outdated: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     texts: list[str] = []
 
     class Looking(ServiceManager):
-        """Looks at everything at the start, and after each report of the rebuild."""
+        """Reads all pages at the start, and after each report of the rebuild."""
 
         url = ""
 
@@ -106,7 +106,7 @@ def rebuilding(path: Path) -> Iterator[subprocess.Popen[str]]:
             yield process
 
 
-def test_sigterm_during_the_rebuild_leaves_the_store_and_the_next_start_repeats_it(
+def test_sigterm_stops_the_rebuild_and_the_next_start_repeats_it(
     outdated: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -123,7 +123,7 @@ def test_sigterm_during_the_rebuild_leaves_the_store_and_the_next_start_repeats_
         assert sum(store.stats().posts.values()) == POSTS
 
 
-def test_signals_during_the_rebuild_do_not_end_it_and_settings_are_read_when_it_is_complete(
+def test_settings_are_reloaded_after_the_rebuild_if_a_signal_arrives_during_it(
     outdated: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -141,7 +141,7 @@ def test_signals_during_the_rebuild_do_not_end_it_and_settings_are_read_when_it_
         assert sum(store.stats().posts.values()) == POSTS
 
 
-def test_a_rebuild_that_would_lose_a_post_has_status_2(outdated: Path) -> None:
+def test_a_rebuild_that_would_lose_a_post_results_in_status_2(outdated: Path) -> None:
     """The unit does not restart after this status: each attempt would fail in the same way."""
     database = LevelDB(database_of(outdated))
     with database.snapshot() as state:
@@ -150,12 +150,15 @@ def test_a_rebuild_that_would_lose_a_post_has_status_2(outdated: Path) -> None:
     database.close()
     found = cablestore("serve", "--listen", HERE, store=outdated)
     assert found.returncode == 2
-    assert found.stderr.splitlines()[-1].startswith("cablestore: outdated views cannot be rebuilt: ")
-    with ServePages(None, Output(as_json=False)) as pages, pytest.raises(OpenError, match="cannot be rebuilt"):
+    assert found.stderr.splitlines()[-1].startswith("cablestore: cannot rebuild outdated views: ")
+    with (
+        ServePages(None, Output(as_json=False)) as pages,
+        pytest.raises(OpenError, match="cannot rebuild outdated views"),
+    ):
         open_served(outdated, pages, create=False)
 
 
-def test_a_page_that_cannot_be_opened_has_status_2_before_the_rebuild(outdated: Path) -> None:
+def test_a_port_of_metrics_in_use_results_in_status_2_before_the_rebuild(outdated: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         found = cablestore("serve", "--listen", HERE, "--metrics", address, store=outdated)
@@ -165,7 +168,7 @@ def test_a_page_that_cannot_be_opened_has_status_2_before_the_rebuild(outdated: 
         CableStore.open(outdated)
 
 
-def test_the_phases_of_a_process(tmp_path: Path, serving: Callable[..., Served]) -> None:
+def test_a_running_serve_reports_that_it_is_ready(tmp_path: Path, serving: Callable[..., Served]) -> None:
     one = serving(tmp_path / "a", "--create", "--listen", HERE, "--metrics", HERE)
     url = f"http://{one.hear('metrics')}"
     wait_until(lambda: fetch(f"{url}/readyz")[0] == 200)

@@ -23,7 +23,7 @@ def hang_up(served: Served) -> None:
     served.process.send_signal(signal.SIGHUP)
 
 
-def test_peers_limits_and_the_log_level_change_while_it_runs(tmp_path: Path, serving: Callable[..., Served]) -> None:
+def test_peers_limits_and_the_log_level_are_changed_by_a_reload(tmp_path: Path, serving: Callable[..., Served]) -> None:
     one, two = (serving(tmp_path / name, "--create", "--listen", HERE, "--metrics", HERE) for name in "ab")
     file = tmp_path / "serve.toml"
     lines = f'[serve]\ncreate = true\nlisten = ["{HERE}"]\nmetrics = "{HERE}"\nlist-every = "1s"\n'
@@ -52,7 +52,7 @@ def test_peers_limits_and_the_log_level_change_while_it_runs(tmp_path: Path, ser
 
 WRONG = {
     "[serve]\nmax-peers = 0\n": "invalid max-peers = 0: expected a whole number, at least 1",
-    "[serve]\nmax-peers\n": "cannot be read",
+    "[serve]\nmax-peers\n": "cannot read",
     "[serve]\nlisten = []\n": "missing address",
     "[serve]\nfavourite = 1\n": ": favourite. Known settings:",
     None: "No such file",
@@ -60,7 +60,7 @@ WRONG = {
 """Invalid contents of a settings file, and the resulting log message."""
 
 
-def test_settings_stay_when_the_file_is_wrong(tmp_path: Path, serving: Callable[..., Served]) -> None:
+def test_an_invalid_file_does_not_change_the_settings(tmp_path: Path, serving: Callable[..., Served]) -> None:
     file = tmp_path / "serve.toml"
     file.write_text(f'[serve]\nlisten = ["{HERE}"]\n')
     served = serving(tmp_path / "a", "--create", "--config", file)
@@ -68,7 +68,7 @@ def test_settings_stay_when_the_file_is_wrong(tmp_path: Path, serving: Callable[
     reasons: list[str] = []
 
     def said() -> list[str]:
-        return [line["reason"] for line in served.logged("settings not reloaded, the old ones stay active")]
+        return [line["reason"] for line in served.logged("cannot reload the settings: the old settings remain active")]
 
     for text, reason in WRONG.items():
         if text is None:
@@ -83,7 +83,9 @@ def test_settings_stay_when_the_file_is_wrong(tmp_path: Path, serving: Callable[
     assert served.stop() == 0
 
 
-def test_an_invitation_from_standard_input_stays(tmp_path: Path, serving: Callable[..., Served]) -> None:
+def test_an_invitation_from_standard_input_is_kept_after_a_reload(
+    tmp_path: Path, serving: Callable[..., Served]
+) -> None:
     served = serving(
         tmp_path / "a", "--create", "--invitation", "-", "--listen", HERE, given=f"cable:{KEY}?peer=127.0.0.1:1"
     )
@@ -98,7 +100,7 @@ SERVE = [sys.executable, "-m", "cablestore", "serve", "--listen", HERE, "--json"
 
 
 @pytest.mark.parametrize("is_redirected", [False, True])
-def test_a_closed_terminal_ends_it_in_good_order(tmp_path: Path, is_redirected: bool) -> None:
+def test_a_closed_terminal_ends_serve_cleanly(tmp_path: Path, is_redirected: bool) -> None:
     """`serve` ends even if its streams are redirected, because the controlling terminal is gone."""
     CableStore.open(tmp_path / "store").close()
     log = tmp_path / "log"
@@ -128,7 +130,7 @@ def program(name: str) -> str:
     return name if "/" in name else f"/bin/{name}"
 
 
-def test_nohup_keeps_it(tmp_path: Path) -> None:
+def test_serve_started_by_nohup_ignores_sighup(tmp_path: Path) -> None:
     store = tmp_path / "store"
     CableStore.open(store).close()
     command = ["nohup", *SERVE, str(store)]

@@ -1,4 +1,4 @@
-"""Messages to the service manager: readiness, the end, and signs of life of the event loop."""
+"""Messages to the service manager: readiness, the end, and pings of the watchdog by the event loop."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def notified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket
 
 
 def pings(notified: socket.socket) -> int:
-    """Return the number of signs of life that have arrived."""
+    """Return the number of pings that have arrived."""
     found = 0
     notified.settimeout(0.0)
     while True:
@@ -42,7 +42,7 @@ def pings(notified: socket.socket) -> int:
             return found
 
 
-def test_it_is_ready_and_sends_signs_of_life_until_it_stops(tmp_path: Path, notified: socket.socket) -> None:
+def test_serve_reports_readiness_and_pings_the_watchdog_until_it_stops(tmp_path: Path, notified: socket.socket) -> None:
     command = [sys.executable, "-m", "cablestore", "serve", "--create", "--listen", HERE, "-s", str(tmp_path / "a")]
     more = {"NOTIFY_SOCKET": "n", "WATCHDOG_USEC": "300000"}
     with subprocess.Popen(
@@ -57,7 +57,7 @@ def test_it_is_ready_and_sends_signs_of_life_until_it_stops(tmp_path: Path, noti
         assert process.wait(LIMIT_S) == 0
 
 
-def test_a_process_whose_loop_hangs_prints_where_when_it_is_aborted(tmp_path: Path) -> None:
+def test_an_aborted_process_prints_where_it_hangs(tmp_path: Path) -> None:
     """WatchdogSec= of systemd sends SIGABRT."""
     command = [sys.executable, "-m", "cablestore", "serve", "--create", "--listen", HERE, "-s", str(tmp_path / "a")]
     with subprocess.Popen(
@@ -73,8 +73,8 @@ def test_a_process_whose_loop_hangs_prints_where_when_it_is_aborted(tmp_path: Pa
 
 
 @on_standing_loop
-async def test_only_a_loop_that_runs_sends_signs_of_life() -> None:
-    """Three within the limit, so that one may be late. Only the test moves the clock of the loop."""
+async def test_only_a_running_loop_pings_the_watchdog() -> None:
+    """Three pings are sent within the limit, so that one may be late. Only the test advances the clock of the loop."""
     with TemporaryDirectory(prefix="n") as folder, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiving:
         receiving.bind(f"{folder}/n")
         task = asyncio.create_task(ServiceManager(f"{folder}/n", 60.0).send_signs_of_life())
@@ -91,7 +91,7 @@ async def test_only_a_loop_that_runs_sends_signs_of_life() -> None:
     [{}, {"WATCHDOG_USEC": "x"}, {"WATCHDOG_USEC": "-1"}, {"WATCHDOG_USEC": "1000000", "WATCHDOG_PID": "1"}],
     ids=["no limit", "no number", "negative", "the limit of another process"],
 )
-def test_without_a_limit_no_signs_of_life_are_sent(variables: dict[str, str]) -> None:
+def test_the_watchdog_is_not_pinged_without_a_limit(variables: dict[str, str]) -> None:
     manager = ServiceManager.of_environment(variables)
     asyncio.run(asyncio.wait_for(manager.send_signs_of_life(), LIMIT_S))
     for notify in (manager.ready, manager.stopping):

@@ -1,4 +1,4 @@
-"""Commands with a name server that never answers: they can be stopped, and reach the reachable peers."""
+"""Commands with a name server that does not answer: they can be stopped, and connect to the reachable peers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def connecting(hosts: tuple[str, ...]) -> list[str]:
 
 @pytest.mark.thorough("asyncio")
 @UVLOOP
-def test_a_good_peer_is_reached_beside_dead_names_and_serve_stops(
+def test_serve_reaches_a_good_peer_beside_unresolvable_names_and_stops(
     names: SilentNames, tmp_path: Path, *, has_uvloop: bool
 ) -> None:
     peer = names.start("serve", "-s", store(tmp_path / "a", "a text"), "--listen", "127.0.0.1:13333")
@@ -54,7 +54,7 @@ def test_a_good_peer_is_reached_beside_dead_names_and_serve_stops(
 
 @pytest.mark.thorough("asyncio")
 @UVLOOP
-def test_the_second_address_of_a_host_is_tried_while_the_first_is_silent(
+def test_the_second_address_of_a_host_is_tried_if_the_first_does_not_answer(
     names: SilentNames, tmp_path: Path, *, has_uvloop: bool
 ) -> None:
     peer = names.start("serve", "-s", store(tmp_path / "a", "a text"), "--listen", "127.0.0.1:13333")
@@ -67,7 +67,7 @@ def test_the_second_address_of_a_host_is_tried_while_the_first_is_silent(
 @pytest.mark.thorough("--listen-asyncio", "--metrics-uvloop", "--reconcile-listen-uvloop")
 @UVLOOP
 @pytest.mark.parametrize("option", ["--listen", "--metrics", "--reconcile-listen"])
-def test_serve_stops_while_a_name_to_listen_on_is_looked_up(
+def test_serve_stops_during_the_look_up_of_a_name_to_listen_on(
     names: SilentNames, tmp_path: Path, option: str, *, has_uvloop: bool
 ) -> None:
     addresses = ["--connect", DEAD[0], option, "here.example:13333"]
@@ -78,8 +78,8 @@ def test_serve_stops_while_a_name_to_listen_on_is_looked_up(
 
 
 @pytest.mark.thorough
-def test_commands_say_that_the_name_server_does_not_answer(names: SilentNames, tmp_path: Path) -> None:
-    """All run at once, because each waits for ten seconds."""
+def test_commands_report_that_the_name_server_does_not_answer(names: SilentNames, tmp_path: Path) -> None:
+    """All run concurrently, because each waits for ten seconds."""
     hasher = DatasetHasher()
     hasher.update(b"content")
     content_id = manifest_cid(DatasetManifest(hasher.finish()[0], 7, None, None))

@@ -81,7 +81,7 @@ ARGUMENTS: Final = {
     "completion": "bash",
     "share": "store",
 }
-"""Arguments of the commands that need some. The others get only a store."""
+"""Arguments of the commands that need some. All others get only a store."""
 INVALID: Final = frozenset(
     [
         "delete",
@@ -194,13 +194,13 @@ def require_status(name: str, kind: str, status: int, errors: str) -> None:
     assert "Exception ignored" not in errors
 
 
-def test_arguments_are_those_of_commands() -> None:
+def test_the_arguments_of_these_tests_belong_to_existing_commands() -> None:
     assert set(ARGUMENTS) <= set(COMMANDS)
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_with_any_streams(
+def test_a_command_works_with_any_streams(
     sample: Path,
     tmp_path: Path,
     name: str,
@@ -208,7 +208,7 @@ def test_a_command_with_any_streams(
     monkeypatch: pytest.MonkeyPatch,
     rng: random.Random,
 ) -> None:
-    """The command leaves the same files as with usual streams. Its name decides which unusual ones it gets."""
+    """The command leaves the same files as with usual streams. Its name determines the unusual ones."""
     monkeypatch.chdir(shutil.copytree(sample, tmp_path / "usual"))
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "usual" / "data"))
     run(*line_of(name).split())
@@ -234,14 +234,14 @@ def test_a_command_with_any_streams(
         ("a reader that stops", "users"),
     ],
 )
-def test_a_command_with_some_streams(sample: Path, tmp_path: Path, kind: str, name: str) -> None:
+def test_commands_of_each_kind_work_with_unusual_streams(sample: Path, tmp_path: Path, kind: str, name: str) -> None:
     """Commands that write a folder, print, or report bad input."""
     status, errors, _ = tried(sample, tmp_path, name, STREAMS[kind])
     require_status(name, kind, status, errors)
 
 
 @pytest.mark.parametrize("command", ["--version", "dump -s store"])
-def test_output_to_a_full_disk_is_one_line_and_status_3(sample: Path, command: str) -> None:
+def test_output_to_a_full_disk_is_reported_in_one_line_with_status_3(sample: Path, command: str) -> None:
     status, errors = ended(sample, f"{CABLESTORE} {command} >/dev/full")
     assert (status, len(errors.splitlines())) == (3, 1)
     assert FULL in errors
@@ -330,7 +330,7 @@ def test_the_client_draws_on_its_screen_without_standard_error(sample: Path, tmp
         terminal.kill()
 
 
-def test_a_file_never_gets_the_number_of_a_standard_stream(tmp_path: Path) -> None:
+def test_a_file_is_never_opened_with_the_number_of_a_standard_stream(tmp_path: Path) -> None:
     """Output of libraries to descriptors 1 and 2 would overwrite such a file."""
     program = (
         "import os, pathlib, sys\n"

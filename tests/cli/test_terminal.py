@@ -115,7 +115,7 @@ def test_a_log_has_days_aligned_names_and_indented_lines(store: Path, columns: i
     assert texts.replace(" ", "") == "".join(("first", STORY, "three lines here", "日本語 " * 30)).replace(" ", "")
 
 
-def test_a_log_is_in_the_time_zone_of_the_user(store: Path) -> None:
+def test_the_log_uses_the_time_zone_of_the_user(store: Path) -> None:
     found = shown(store, 80, "log", "default", TZ="Asia/Tokyo")
     assert [line.rstrip("─").strip() for line in found if line.endswith("─")] == [
         "Friday 3 May 2024",
@@ -126,7 +126,7 @@ def test_a_log_is_in_the_time_zone_of_the_user(store: Path) -> None:
 
 @pytest.mark.thorough("120")
 @both_widths
-def test_tables_fit(store: Path, columns: int) -> None:
+def test_tables_fit_the_width_of_the_terminal(store: Path, columns: int) -> None:
     head, row = shown(store, columns, "channels")
     assert head.split() == ["channel", "members", "messages", "topic"]
     assert row.split() == ["default", "2", "4", "all", "about", "nothing"]
@@ -136,7 +136,7 @@ def test_tables_fit(store: Path, columns: int) -> None:
 
 
 @both_widths
-def test_progress_is_shown_and_leaves_nothing_on_the_screen(tmp_path: Path, columns: int) -> None:
+def test_progress_is_shown_and_removed_from_the_screen(tmp_path: Path, columns: int) -> None:
     words = ["import-irc", str(sample())]
     printed = on_a_terminal(words, tmp_path / "store", columns=columns)
     assert b"\x1b[?25l" in printed, "the cursor is hidden while a bar moves"

@@ -85,7 +85,7 @@ def parameters(commands: dict[str, Any]) -> Iterator[tuple[str, str]]:
             yield from ((name, str(param.name)) for param in command.params)
 
 
-def test_every_command_with_a_channel_or_a_user_is_tried() -> None:
+def test_every_command_with_a_channel_or_a_user_is_tested() -> None:
     named = {name for name, param in parameters(load_all()) if param in ("channel", "channels")}
     assert named == {words[0] for words in WITH_CHANNEL} | ELSEWHERE
     users = {
@@ -94,7 +94,7 @@ def test_every_command_with_a_channel_or_a_user_is_tried() -> None:
     assert users == {words[0] for words in WITH_USER}
 
 
-def test_commands_find_the_channel(run: Run, path: Path, channel: str) -> None:
+def test_commands_find_a_channel_by_a_typed_name(run: Run, path: Path, channel: str) -> None:
     for words in WITH_CHANNEL:
         status, out, err = run(*words, "-s", path)
         assert status == 0, (words, err)
@@ -107,17 +107,17 @@ def test_commands_find_the_channel(run: Run, path: Path, channel: str) -> None:
             assert " hi" in run("log", TYPED_CHANNEL, "-s", path)[1]
 
 
-def test_commands_find_the_user(run: Run, path: Path) -> None:
+def test_commands_find_a_user_by_a_typed_name(run: Run, path: Path) -> None:
     for words in WITH_USER:
         status, out, err = run(*words, "-s", path)
         assert status == 0, (words, err)
         assert "nothing was written" not in out + err, words
 
 
-def test_an_export_has_the_posts_of_the_channel(
+def test_an_export_finds_a_channel_by_a_typed_name(
     run: Run, path: Path, tmp_path: Path, serving: Callable[..., Served]
 ) -> None:
-    """In the process of the command, and beside `serve`."""
+    """The test exports in the process of the command, and beside `serve`."""
     status, out, err = run("export", tmp_path / "out", "--channel", TYPED_CHANNEL, "-s", path)
     assert (status, err) == (0, "")
     assert "exported 2 posts" in out
@@ -126,7 +126,7 @@ def test_an_export_has_the_posts_of_the_channel(
     assert "exported 2 posts" in out
 
 
-def test_logs_are_imported_into_the_channel(run: Run, path: Path, tmp_path: Path, channel: str) -> None:
+def test_an_import_of_logs_finds_a_channel_by_a_typed_name(run: Run, path: Path, tmp_path: Path, channel: str) -> None:
     log = tmp_path / "log.txt"
     log.write_text("2024-01-31 12:00:00 <dora> from a log\n2024-01-31 12:00:01 <dora> and more\n")
     status, _, err = run("import-irc", log, "--seed-phrase", "x", "--channel", TYPED_CHANNEL, "-s", path)
@@ -137,7 +137,7 @@ def test_logs_are_imported_into_the_channel(run: Run, path: Path, tmp_path: Path
 
 
 @pytest.mark.thorough
-def test_the_channel_of_this_store_is_fetched(
+def test_a_sync_requests_the_stored_name_of_a_typed_channel(
     path: Path, tmp_path: Path, serving: Callable[..., Served], channel: str
 ) -> None:
     """The request to the peer has the channel as stored, not as typed."""
@@ -154,7 +154,9 @@ def test_the_channel_of_this_store_is_fetched(
 
 
 @pytest.mark.thorough
-def test_serve_follows_the_channel(path: Path, tmp_path: Path, serving: Callable[..., Served], channel: str) -> None:
+def test_serve_finds_a_channel_by_a_typed_name(
+    path: Path, tmp_path: Path, serving: Callable[..., Served], channel: str
+) -> None:
     with CableStore.open(tmp_path / "other") as other:
         other.ingest(raws(CYD.text(channel, "news")))
     server = serving(tmp_path / "other", "--listen", HERE)
@@ -162,7 +164,7 @@ def test_serve_follows_the_channel(path: Path, tmp_path: Path, serving: Callable
     wait_until(lambda: "news" in cablestore("log", channel, store=path).stdout)
 
 
-def test_reindexing_leaves_out_the_channel(path: Path, tmp_path: Path, channel: str) -> None:
+def test_a_reindexing_excludes_a_channel_by_a_typed_name(path: Path, tmp_path: Path, channel: str) -> None:
     with CableStore.open(path) as store:
         store.export(tmp_path / "out")
     chosen = {"store": path, "channels": (TYPED_CHANNEL,), "authors": (), "before_ms": None}
@@ -171,7 +173,7 @@ def test_reindexing_leaves_out_the_channel(path: Path, tmp_path: Path, channel: 
     assert drops_of((folder_of(str(tmp_path / "out")),), [], typed).channels == {CHANNEL}
 
 
-def test_the_client_finds_the_channel(channel: str) -> None:
+def test_the_client_finds_a_channel_by_a_typed_name(channel: str) -> None:
     known = ["default", channel, "A, b"]
     assert first_channel(TYPED_CHANNEL, [ChannelEntry(name) for name in known]) == channel
     assert channels_in(TYPED_CHANNEL, known) == [channel]
@@ -185,9 +187,7 @@ def test_the_client_finds_the_channel(channel: str) -> None:
     [("garden", ["GARDEN", "Garden"]), (CHANNEL, [CHANNEL.upper(), unicodedata.normalize("NFD", CHANNEL.lower())])],
     ids=ascii,
 )
-def test_a_channel_that_may_be_either_of_two_is_an_error(
-    run: Run, tmp_path: Path, typed: str, others: list[str]
-) -> None:
+def test_an_ambiguous_channel_is_rejected(run: Run, tmp_path: Path, typed: str, others: list[str]) -> None:
     path = tmp_path / "store"
     with CableStore.open(path) as store:
         store.ingest(raws(*(BOB.text(name, "hello") for name in others)))
@@ -205,10 +205,10 @@ def test_a_channel_that_may_be_either_of_two_is_an_error(
         first_channel(typed, [ChannelEntry(name) for name in others])
 
 
-def test_digits_that_are_a_name_and_a_key_are_an_error(run: Run, tmp_path: Path) -> None:
+def test_digits_that_match_a_name_and_a_key_are_rejected(run: Run, tmp_path: Path) -> None:
     """A user without a name is shown by the first digits of its key.
 
-    A user with these digits as a name is not acted on.
+    Commands do not act on a user with these digits as a name.
     """
     path, digits = tmp_path / "store", BOB.key.hex()[:8]
     with CableStore.open(path) as store:

@@ -37,7 +37,7 @@ def test_an_empty_message_is_rejected(run: Run, path: Path, text: str) -> None:
 
 
 @pytest.mark.thorough
-def test_a_job_that_prints_nothing_posts_nothing(path: Path) -> None:
+def test_empty_standard_input_is_not_posted(path: Path) -> None:
     for text in ("", "\u200b\n"):
         done = subprocess.run(
             [sys.executable, "-m", "cablestore", "post", "alerts", "-s", path],
@@ -50,15 +50,15 @@ def test_a_job_that_prints_nothing_posts_nothing(path: Path) -> None:
     assert channels(path) == {}
 
 
-def test_the_sign_before_a_channel_is_left_out(run: Run, path: Path) -> None:
+def test_the_hash_sign_before_a_channel_is_removed(run: Run, path: Path) -> None:
     for name in ("default", "#default", " #default ", "#DEFAULT"):
         assert run("post", name, "hi", "-s", path)[0] == 0
     assert channels(path) == {"default": ["hi"] * 4}
 
 
-def test_a_name_that_nobody_sees_is_rejected(run: Run, path: Path) -> None:
+def test_an_invisible_name_is_rejected(run: Run, path: Path) -> None:
     status, out, err = run("name", "\u200b\u3164", "-s", path)
     assert (status, out) == (2, "")
-    assert "has only invisible characters. Choose a visible name" in err
+    assert "contains only invisible characters. Choose a visible name" in err
     with CableStore.open(path) as store:
         assert store.user(store.identity.public_key).name == "ann"

@@ -65,14 +65,14 @@ def require_one_line(found: tuple[int, str, str], words: str) -> None:
 
 
 @written
-def test_a_settings_file(tmp_path: Path, run_here: Run, encoding: str) -> None:
+def test_a_settings_file_is_read_in_any_encoding(tmp_path: Path, run_here: Run, encoding: str) -> None:
     (tmp_path / "serve.toml").write_bytes(ENCODINGS[encoding]('[serve]\nlisten = ["nonsense"]\n'))
     _, _, errors = run_here("serve", "--config", "serve.toml", "-s", "store")
     assert "nonsense" in errors or "no store found" in errors
 
 
 @written
-def test_an_invitation(tmp_path: Path, encoding: str) -> None:
+def test_an_invitation_is_read_in_any_encoding(tmp_path: Path, encoding: str) -> None:
     path = tmp_path / "invitation"
     path.write_bytes(ENCODINGS[encoding](f"cable:{KEY}?peer=a.example:1\n"))
     path.chmod(0o600)
@@ -81,7 +81,7 @@ def test_an_invitation(tmp_path: Path, encoding: str) -> None:
 
 @written
 @pytest.mark.parametrize("where", ["file", "folder of the store"])
-def test_an_identity(tmp_path: Path, encoding: str, where: str) -> None:
+def test_an_identity_is_read_in_any_encoding(tmp_path: Path, encoding: str, where: str) -> None:
     path = tmp_path / "key"
     path.write_bytes(ENCODINGS[encoding](f"{KEY}\n"))
     path.chmod(0o600)
@@ -103,7 +103,7 @@ def test_an_identity(tmp_path: Path, encoding: str, where: str) -> None:
     ],
     ids=["invite", "sync"],
 )
-def test_a_cabal_key(tmp_path: Path, run_here: Run, encoding: str, command: list[str]) -> None:
+def test_a_cabal_key_is_read_in_any_encoding(tmp_path: Path, run_here: Run, encoding: str, command: list[str]) -> None:
     CableStore.open(tmp_path / "store").close()
     (tmp_path / "key").write_bytes(ENCODINGS[encoding](f"{KEY}\n"))
     _, out, errors = run_here(*command)
@@ -111,7 +111,7 @@ def test_a_cabal_key(tmp_path: Path, run_here: Run, encoding: str, command: list
 
 
 @written
-def test_a_moderation_seed(tmp_path: Path, run_here: Run, encoding: str) -> None:
+def test_a_moderation_seed_is_read_in_any_encoding(tmp_path: Path, run_here: Run, encoding: str) -> None:
     with CableStore.open(tmp_path / "store") as store:
         seed = store.identity.public_key
     _, out, errors = run_here("invite", "--new-key", "--admin", seed.hex(), "-s", "store", "--json")
@@ -122,7 +122,7 @@ def test_a_moderation_seed(tmp_path: Path, run_here: Run, encoding: str) -> None
 
 
 @written
-def test_a_text_on_standard_input(tmp_path: Path, encoding: str) -> None:
+def test_a_text_on_standard_input_is_read_in_any_encoding(tmp_path: Path, encoding: str) -> None:
     if "UTF-16" in encoding:
         pytest.skip("Python decodes standard input, with the encoding of the locale")
     CableStore.open(tmp_path / "store").close()
@@ -157,7 +157,7 @@ print(json.dumps(found))
 """Program that runs commands in one process, because the user cannot read the modules."""
 
 
-def test_a_user_without_name_and_home(tmp_path: Path) -> None:
+def test_a_user_without_name_and_home_can_run_commands(tmp_path: Path) -> None:
     """Containers run such users. Only commands that need the default store report that it is missing."""
     (tmp_path / "store").mkdir()
     if os.geteuid() == 0:
@@ -189,7 +189,9 @@ def test_a_user_without_name_and_home(tmp_path: Path) -> None:
     assert not (tmp_path / "~").exists()
 
 
-def test_a_current_folder_that_is_not_utf_8(tmp_path: Path, run_here: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_current_folder_with_a_name_that_is_not_utf_8_is_rejected_or_unused(
+    tmp_path: Path, run_here: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tmp_path / os.fsdecode(b"caf\xe9")
     folder.mkdir()
     require_one_line(ended(folder, "init", "-s", "store"), "UTF-8")
@@ -201,7 +203,9 @@ def test_a_current_folder_that_is_not_utf_8(tmp_path: Path, run_here: Run, monke
     assert run_here("keygen", "key")[0] == 0
 
 
-def test_a_current_folder_that_was_removed(tmp_path: Path, run_here: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_paths_are_rejected_if_the_current_folder_was_removed(
+    tmp_path: Path, run_here: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Relative paths cannot be used, but absolute ones can."""
     CableStore.open(tmp_path / "store").close()
     line = 'mkdir gone; cd gone; rmdir ../gone; exec "$0" -m cablestore "$@"'
@@ -239,7 +243,7 @@ def test_a_current_folder_that_was_removed(tmp_path: Path, run_here: Run, monkey
     ],
 )
 @pytest.mark.parametrize("command", [["keygen"], ["identity", "-s", "store", "--export"]], ids=["keygen", "identity"])
-def test_a_target_of_a_key_that_cannot_be(
+def test_an_invalid_target_of_a_key_is_rejected(
     tmp_path: Path, run_here: Run, command: list[str], target: str, words: str
 ) -> None:
     CableStore.open(tmp_path / "store").close()
@@ -282,7 +286,9 @@ def test_a_target_of_a_key_that_cannot_be(
     ids=" ".join,
 )
 @pytest.mark.parametrize("place", ["s3:/bucket/export", "s3://bucket//export", "dangling", ""])
-def test_every_location_is_parsed_by_one_parser(tmp_path: Path, run_here: Run, command: list[str], place: str) -> None:
+def test_every_invalid_location_is_rejected_in_one_line(
+    tmp_path: Path, run_here: Run, command: list[str], place: str
+) -> None:
     (tmp_path / "dangling").symlink_to("missing")
     require_one_line(run_here(*(place if word == "PLACE" else word for word in command)), "cablestore: ")
     assert [path.name for path in tmp_path.iterdir()] == ["dangling"]
@@ -292,7 +298,7 @@ def test_every_location_is_parsed_by_one_parser(tmp_path: Path, run_here: Run, c
 
 
 @pytest.mark.parametrize("variables", [{"LANG": "C"}, {"LC_ALL": "xx_YY.UTF-8"}])
-def test_a_locale_that_is_missing(tmp_path: Path, variables: dict[str, str]) -> None:
+def test_commands_work_with_a_missing_locale(tmp_path: Path, variables: dict[str, str]) -> None:
     CableStore.open(tmp_path / "store").close()
     assert ended(tmp_path, "post", "default", "ü \N{BALLOT X}", "-s", "store", **variables)[0] == 0
     status, out, errors = ended(tmp_path, "log", "default", "-s", "store", "--json", **variables)
@@ -319,7 +325,7 @@ def test_a_locale_that_is_missing(tmp_path: Path, variables: dict[str, str]) -> 
         [b"completion", b"\xff"],
     ],
 )
-def test_an_argument_that_is_not_utf_8(
+def test_an_argument_that_is_not_utf_8_is_rejected(
     tmp_path: Path, run_here: Run, monkeypatch: pytest.MonkeyPatch, arguments: list[bytes]
 ) -> None:
     CableStore.open(tmp_path / "store").close()

@@ -1,4 +1,4 @@
-"""The API page names modules, classes and members that exist."""
+"""The API page lists only existing modules, classes and members."""
 
 from __future__ import annotations
 

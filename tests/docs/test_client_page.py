@@ -30,7 +30,7 @@ def test_programs_of_the_client_page_run(
     assert printed == f"['hello']\ndefault 0 0 hello\n[]\nI wanted to ['default'] [80, 24]\n{rejection}\n"
 
 
-def test_the_table_has_each_type_of_change() -> None:
+def test_the_table_lists_each_type_of_change() -> None:
     rows = re.findall(r"^\| (`.*?`) \|", (ROOT / PAGE).read_text(), flags=re.MULTILINE)
     named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
     assert named == {kind.__name__ for kind in get_args(Change)}

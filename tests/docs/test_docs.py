@@ -66,7 +66,7 @@ DOCUMENTS = ["README.md", *(str(path.relative_to(ROOT)) for path in sorted((ROOT
 
 
 @pytest.mark.parametrize("document", [name for name in DOCUMENTS if command_lines(name)])
-def test_the_commands_in_the_documents_have_these_options(document: str) -> None:
+def test_the_commands_in_the_documents_exist_with_their_options(document: str) -> None:
     for words in command_lines(document):
         if words[0] in ("--help", "--version"):
             continue
@@ -82,7 +82,7 @@ def test_the_commands_in_the_documents_have_these_options(document: str) -> None
         assert {word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)} <= known, words
 
 
-def test_the_overview_of_commands_names_each() -> None:
+def test_the_overview_lists_each_command() -> None:
     overview = (ROOT / "docs" / "reference" / "commands.md").read_text()
     for name in COMMANDS:
         assert f"`{name}" in overview, name
@@ -93,7 +93,7 @@ WORDS_OF_THE_SYSTEM = {"Permission denied", "AccessDenied"}
 
 
 @pytest.mark.parametrize("document", ["archives.md", "reindex.md", "repair.md"])
-def test_the_product_prints_the_texts_that_the_documents_name(document: str) -> None:
+def test_the_product_contains_the_messages_that_the_documents_quote(document: str) -> None:
     """The sources contain the longest part of each quoted message without names and numbers."""
     modules = (path for folder in ("cablestore", "views", "reindex") for path in (ROOT / folder).rglob("*.py"))
     printed = " ".join(re.sub(r'"\s*\n\s*f?"', "", path.read_text(encoding="utf-8")) for path in modules)
@@ -105,14 +105,14 @@ def test_the_product_prints_the_texts_that_the_documents_name(document: str) -> 
     assert {part for part in parts if part not in printed} <= WORDS_OF_THE_SYSTEM
 
 
-def test_the_changelog_begins_with_this_version() -> None:
+def test_the_changelog_begins_with_the_current_version() -> None:
     """The first heading that is a version is the current one."""
     first = re.search(r"^## (\S+)$", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)
     assert first is not None
     assert first[1] == cablestore.__version__
 
 
-def test_every_limit_has_a_reason_and_a_test_that_hits_it() -> None:
+def test_every_limit_is_documented_and_named_by_a_test() -> None:
     names = [name for name in vars(limits) if name.isupper()]
     assert len(names) > 15
     tests = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py") if path.name != "test_docs.py")
@@ -122,7 +122,7 @@ def test_every_limit_has_a_reason_and_a_test_that_hits_it() -> None:
         assert f"`{name}`" in document
 
 
-def test_the_public_api_is_the_same_in_all_three_places() -> None:
+def test_the_public_api_is_declared_consistently() -> None:
     source = ast.parse((ROOT / "cablestore" / "__init__.py").read_text())
     typed = {
         alias.asname or alias.name
@@ -138,7 +138,7 @@ def test_the_public_api_is_the_same_in_all_three_places() -> None:
         cablestore.nonsense  # noqa: B018 - the access is the test
 
 
-def test_the_root_has_few_names() -> None:
+def test_the_root_package_has_few_names() -> None:
     assert len(cablestore.__all__) <= 40
 
 
@@ -150,7 +150,7 @@ def test_the_root_has_few_names() -> None:
     ]
     + ["cablestore.views", "cablestore.reindex"],
 )
-def test_packages_have_what_they_name(package: str) -> None:
+def test_packages_contain_their_public_names(package: str) -> None:
     module = importlib.import_module(package)
     names = getattr(module, "__all__", ())
     assert len(names) == len(set(names))
@@ -159,7 +159,7 @@ def test_packages_have_what_they_name(package: str) -> None:
 
 
 @pytest.mark.skipif(not TRACKED, reason="no git checkout")
-def test_nothing_speaks_of_machines_or_unfinished_work() -> None:
+def test_no_file_mentions_machine_paths_or_unfinished_work() -> None:
     # A character class of one letter keeps the pattern from matching itself.
     words = re.compile(
         r"/(?:[w]ork|root|home)/|[T]ODO|[F]IXME|[X]XX\b|raise [N]otImplementedError|\.\.[/]shared|\b[F]IGURES\b(?!\.md)"

@@ -42,7 +42,7 @@ def follow(page: str, run: Run) -> list[str]:
 
 
 def follow_lines(text: str, run: Run) -> list[str]:
-    told = []
+    outputs = []
     for line in filter(None, text.splitlines()):
         command, *words = shlex.split(line, comments=True)
         if command == "cp":
@@ -52,10 +52,10 @@ def follow_lines(text: str, run: Run) -> list[str]:
         elif command == "cablestore":
             status, out, err = run(*words)
             assert status == 0, (line, err)
-            told.append(out)
+            outputs.append(out)
         else:
             assert command == "pip", line
-    return told
+    return outputs
 
 
 def contents(store: str) -> tuple[bytes, list[str]]:
@@ -64,24 +64,24 @@ def contents(store: str) -> tuple[bytes, list[str]]:
         return opened.identity.public_key, [opened.dump_digest(), *sorted(texts)]
 
 
-def test_what_was_backed_up_is_restored_both_ways(home: Path, run: Run) -> None:
+def test_backups_are_restored_both_ways(home: Path, run: Run) -> None:
     before = contents("STORE-FOLDER")
-    told = follow("back-up.md", run)
+    outputs = follow("back-up.md", run)
     assert contents("STORE-FOLDER") == before
     assert contents("NEW") == before
     assert contents("RESTORED") == before
     assert (home / "cabal-key-copy").read_text() == "ab" * 32
-    assert "no problems found" in told[-1]
+    assert "no problems found" in outputs[-1]
 
 
 @pytest.mark.thorough
-def test_an_export_goes_to_an_object_store_and_comes_back(home: Path, run: Run, s3: S3Server) -> None:
+def test_an_export_is_written_to_an_object_store_and_imported(home: Path, run: Run, s3: S3Server) -> None:
     text = "\n".join(blocks("docs/how-to/back-up.md", "console"))
     follow_lines(text.replace("$ ", "").replace("s3://BUCKET/", s3.uri("how-to/")), run)
     assert contents("NEW")[1] == contents("STORE-FOLDER")[1]
 
 
-def test_a_store_moves_with_its_identity_and_merges_with_another(home: Path, run: Run) -> None:
+def test_a_store_is_moved_with_its_identity_and_merged_with_another(home: Path, run: Run) -> None:
     public_key, [_, *texts] = contents("STORE-FOLDER")
     follow("move.md", run)
     moved_key, [_, *merged] = contents("NEW")
@@ -90,7 +90,7 @@ def test_a_store_moves_with_its_identity_and_merges_with_another(home: Path, run
     assert any((home / "PART").iterdir())
 
 
-def test_a_program_moderates_and_prints_what_the_page_says(tmp_path: Path) -> None:
+def test_the_moderating_program_prints_the_output_of_the_page(tmp_path: Path) -> None:
     page = "docs/how-to/moderate-from-a-program.md"
     program = tmp_path / "bot.py"
     program.write_text("\n".join(blocks(page)))
@@ -103,7 +103,7 @@ def test_a_program_moderates_and_prints_what_the_page_says(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("page", ["upgrade.md", "keep-small.md", "search.md"])
-def test_what_is_not_lost_stays(page: str, home: Path, run: Run) -> None:
+def test_the_commands_of_the_page_do_not_change_the_posts(page: str, home: Path, run: Run) -> None:
     before = contents("STORE-FOLDER")
     assert follow(page, run)
     assert contents("STORE-FOLDER") == before

@@ -51,13 +51,13 @@ def test_links_lead_to_pages_and_headings(page: Path) -> None:
     for link in links(page):
         name, _, anchor = link.partition("#")
         target = (page.parent / name).resolve() if name else page
-        assert target.exists(), f"{link}: there is no {target}"
+        assert target.exists(), f"{link}: {target} does not exist"
         assert page in AT_THE_TOP or target.is_relative_to(DOCS), f"{link} leaves the site"
         if anchor:
             assert anchor in anchors(target), f"{link}: {target} has no such heading"
 
 
-def test_links_are_found_at_all() -> None:
+def test_the_pages_contain_links() -> None:
     assert sum(len(links(page)) for page in PAGES) > 60
     assert "peers-that-are-cablestore-too" in anchors(DOCS / "explanation" / "PEERS.md")
 
@@ -76,7 +76,7 @@ def test_every_page_is_in_the_navigation_once() -> None:
     assert sorted(pages(SITE["nav"])) == sorted(str(page.relative_to(DOCS)) for page in PAGES)
 
 
-def test_the_picture_is_what_its_script_draws() -> None:
+def test_the_picture_matches_its_script() -> None:
     spec = importlib.util.spec_from_file_location("make_pictures", DOCS / "img" / "make.py")
     assert spec is not None
     assert spec.loader is not None
@@ -86,7 +86,7 @@ def test_the_picture_is_what_its_script_draws() -> None:
 
 
 @pytest.mark.thorough
-def test_the_site_builds_in_strict_mode_and_has_every_command(tmp_path: Path) -> None:
+def test_the_site_builds_in_strict_mode_with_every_command(tmp_path: Path) -> None:
     """Builds a copy, because a build writes beside its input."""
     for name in ("cablestore", "views", "reindex", "docs"):
         shutil.copytree(ROOT / name, tmp_path / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))

@@ -93,7 +93,7 @@ def test_queries_return_the_same_as_the_store(answers: dict[str, list[dict[str, 
 
 
 @pytest.mark.thorough
-def test_pictures_are_what_the_queries_give(
+def test_pictures_match_the_results_of_the_queries(
     answers: dict[str, list[dict[str, Any]]], year: ModuleType, folder: Path
 ) -> None:
     year.draw(folder, folder)
@@ -110,10 +110,10 @@ def test_programs_of_the_page_run(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     run_programs(folder, monkeypatch)
-    told = capfd.readouterr().out
-    assert "2024-07" in told
-    assert "garden" in told
-    assert "is_signed" in told
+    printed = capfd.readouterr().out
+    assert "2024-07" in printed
+    assert "garden" in printed
+    assert "is_signed" in printed
 
 
 # --- small communities -------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
         terminal.kill()
 
 
-def test_two_people_talk(start: Start, tmp_path: Path) -> None:
+def test_two_clients_exchange_messages(start: Start, tmp_path: Path) -> None:
     """Messages, topics, names and deletions arrive live in both directions. Missed messages arrive later.
 
     The history outlives the process. Bob reads an invitation, first from standard input, then from a file.

@@ -35,8 +35,8 @@ OTHERS = re.compile(
 
 def is_printed(page: str, printed: str) -> bool:
     """Return True if the output matches the page. `...` matches any text; white space and `OTHERS` are ignored."""
-    want, got = ("\n".join(OTHERS.sub("?", text).split()) + "\n" for text in (page, printed))
-    return doctest.OutputChecker().check_output(want, got, doctest.ELLIPSIS)
+    expected, got = ("\n".join(OTHERS.sub("?", text).split()) + "\n" for text in (page, printed))
+    return doctest.OutputChecker().check_output(expected, got, doctest.ELLIPSIS)
 
 
 def free_port() -> str:
@@ -45,10 +45,10 @@ def free_port() -> str:
         return str(taken.getsockname()[1])
 
 
-def test_outputs_are_compared() -> None:
+def test_outputs_are_compared_without_variable_parts() -> None:
     assert is_printed("5ab64a 21:11 <ann> hello\n", "77c001 00:59 <ann> hello")
     assert not is_printed("5ab64a 21:11 <ann> hello\n", "77c001 00:59 <5ab64a12> hello")
-    assert is_printed("a hash: 5ab64a\n", "a hash: fccecb\n"), "one of 300 has no decimal digit"
+    assert is_printed("a hash: 5ab64a\n", "a hash: fccecb\n"), "one of 300 hashes contains no decimal digit"
     assert not is_printed("6 posts came\n", "5 posts came\n")
 
 
@@ -141,7 +141,7 @@ def meet_again(reader: Reader) -> None:
     reader.end("ann")
 
 
-def test_the_sessions_print_what_the_page_says(reader: Reader) -> None:
+def test_the_sessions_print_the_output_of_the_page(reader: Reader) -> None:
     """Runs the blocks of the page up to the first start of the client."""
     sessions = 0
     for language, text in blocks_in_order(CHAT_CLIENT):
@@ -159,7 +159,7 @@ def test_the_sessions_print_what_the_page_says(reader: Reader) -> None:
 
 
 @pytest.mark.thorough
-def test_the_chat_client_grows_and_talks_as_the_page_says(reader: Reader) -> None:
+def test_the_chat_client_works_at_each_step_of_the_page(reader: Reader) -> None:
     """Both people follow all steps with one store each. ann writes in step 1, bob fetches in step 4."""
     for language, text in blocks_in_order(CHAT_CLIENT):
         if language == "python":
@@ -179,7 +179,7 @@ def test_the_chat_client_grows_and_talks_as_the_page_says(reader: Reader) -> Non
     assert not reader.terminals
 
 
-def test_the_chat_client_of_the_page_is_the_example() -> None:
+def test_the_chat_client_of_the_page_equals_the_example() -> None:
     page = "\n\n\n".join(block.rstrip("\n") for block in blocks(CHAT_CLIENT)) + "\n"
     assert page == (ROOT / "examples" / "terminal_chat.py").read_text()
 
@@ -231,10 +231,10 @@ class Peers:
         self.served.append(process)
         assert process.stdout is not None
         for _ in listening:
-            told = json.loads(process.stdout.readline())
-            written = re.search(rf"--{'metrics' if 'metrics' in told else 'listen'} (\S+)", line)
+            addresses = json.loads(process.stdout.readline())
+            written = re.search(rf"--{'metrics' if 'metrics' in addresses else 'listen'} (\S+)", line)
             assert written is not None
-            self.ports[written[1]] = next(iter(told.values()))
+            self.ports[written[1]] = next(iter(addresses.values()))
         store = words[words.index("-s") + 1]
         wait_until((self.folder / store / "control.sock").exists)
 
@@ -265,7 +265,7 @@ def typed_and_printed(session: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.thorough
-def test_a_peer_is_run_as_the_page_says(peers: Peers) -> None:
+def test_the_commands_of_the_peer_page_work(peers: Peers) -> None:
     commands = list[str]()
     for step in re.split(r"^## Step \d", (ROOT / PEER).read_text(), flags=re.MULTILINE)[1:]:
         if "Stop both with Ctrl-C" in step:
@@ -344,7 +344,7 @@ def looking(tmp_path: Path) -> Iterator[Looking]:
     found.close()
 
 
-def test_a_store_works_as_the_page_says(looking: Looking) -> None:
+def test_the_commands_of_the_store_page_print_its_output(looking: Looking) -> None:
     text = (ROOT / INSIDE).read_text()
     counted = {
         view: (int(before), int(after))

@@ -15,7 +15,7 @@ pytest.importorskip("duckdb")
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def test_a_line_for_each_value_of_each_server_and_a_mark_for_each_event(tmp_path: Path) -> None:
+def test_the_picture_has_a_line_for_each_value_and_a_mark_for_each_event(tmp_path: Path) -> None:
     server = {"private_mb": 50.0, "memory_mb": 90.0, "disk_mb": 25.0, "posts": 17_000}
     samples = [
         {"at_s": 0.0, "requests": 0, "a": server, "b": server},

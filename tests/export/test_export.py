@@ -1,4 +1,4 @@
-"""Exports: their content, equal bytes for equal stores, and posts that are stored meanwhile."""
+"""Exports: their content, equal bytes for equal stores, and posts that are stored during an export."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from cablestore.index.reader import data_key
 
 @settings(max_examples=60)
 @given(histories(), st.randoms(use_true_random=False), st.integers(1, 9))
-def test_equal_stores_give_equal_bytes_and_come_back(
+def test_equal_stores_export_equal_bytes_and_are_imported(
     history: tuple[Dialect, list[Post]], random: Random, batch_posts: int
 ) -> None:
     dialect, posts = history
@@ -67,7 +67,7 @@ def test_equal_stores_give_equal_bytes_and_come_back(
         assert read_manifest(one) == manifest
 
 
-def test_golden_bytes(tmp_path: Path) -> None:
+def test_exports_have_the_documented_bytes(tmp_path: Path) -> None:
     """If this fails, exports no longer have the bytes of docs/reference/FORMAT.md, and need a new format number."""
     manifest = export(some_posts(), tmp_path / "export", LEGACY, segment_size_bytes=5000)
     assert [(s.file, s.items, s.content_blake3[:16]) for s in manifest.segments] == [
@@ -91,7 +91,7 @@ def test_golden_bytes(tmp_path: Path) -> None:
         assert blake3.blake3(plain).hexdigest() == segment["content_blake3"]
 
 
-def test_an_empty_store(tmp_path: Path) -> None:
+def test_an_empty_store_is_exported_and_imported(tmp_path: Path) -> None:
     manifest = export([], tmp_path / "export", DRAFT8)
     assert manifest.segments == ()
     assert verify_export(tmp_path / "export").is_clean
@@ -100,7 +100,7 @@ def test_an_empty_store(tmp_path: Path) -> None:
 
 
 @given(st.integers(0, limits.MAX_TIMESTAMP_MS), st.integers(0, 200))
-def test_records_sort_like_time_and_hash(timestamp_ms: int, links: int) -> None:
+def test_records_sort_by_time_and_hash(timestamp_ms: int, links: int) -> None:
     post = encode_post(
         Text("c", "x"), links=(bytes(32),) * links, timestamp_ms=timestamp_ms, identity=AUTHORS[0], dialect=LEGACY
     )
@@ -126,7 +126,7 @@ def test_runs_merge_in_order_and_continue_after_any_record(found: list[bytes], r
 
 
 @given(st.lists(st.lists(st.binary(max_size=9), max_size=9)), st.integers(1, 30))
-def test_blocks_are_cut_wherever_batches_end(batches: list[list[bytes]], most_bytes: int) -> None:
+def test_blocks_do_not_depend_on_the_sizes_of_batches(batches: list[list[bytes]], most_bytes: int) -> None:
     blocks = list(sort.into_blocks(batches, most_bytes))
     assert blocks == list(sort.into_blocks([[record for batch in batches for record in batch]], most_bytes))
     assert [record for block in blocks for record in block] == [record for batch in batches for record in batch]
@@ -134,7 +134,7 @@ def test_blocks_are_cut_wherever_batches_end(batches: list[list[bytes]], most_by
     assert all(sum(map(len, block)) >= most_bytes for block in blocks[:-1])
 
 
-def test_blocks_and_segments_have_their_sizes(tmp_path: Path) -> None:
+def test_blocks_and_segments_have_the_configured_sizes(tmp_path: Path) -> None:
     """Blocks have `SEGMENT_BLOCK_SIZE_BYTES` and segments `SEGMENT_SIZE_BYTES`, exceeded by at most one item."""
     assert limits.SEGMENT_SIZE_BYTES == 64 * limits.SEGMENT_BLOCK_SIZE_BYTES
     raw = bytes(limits.MAX_POST_SIZE_BYTES - 100)
@@ -157,7 +157,7 @@ def test_a_block_beyond_the_limit_is_not_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("more", [0, 1])
-def test_a_block_has_at_most_a_million_items(tmp_path: Path, more: int) -> None:
+def test_the_number_of_items_of_a_block_is_limited(tmp_path: Path, more: int) -> None:
     with SegmentWriter(tmp_path / "x.seg", 1) as writer:
         writer.write_packed(pack([None] * (2**20 + more)))
         written = writer.close()
@@ -169,7 +169,7 @@ def test_a_block_has_at_most_a_million_items(tmp_path: Path, more: int) -> None:
         list(blocks)
 
 
-def test_a_segment_that_is_not_closed_is_removed(tmp_path: Path) -> None:
+def test_an_unclosed_segment_is_removed(tmp_path: Path) -> None:
     with SegmentWriter(tmp_path / "x.seg", 1) as writer:
         writer.write_packed(pack([b"x"]))
     assert list(tmp_path.iterdir()) == []
@@ -210,7 +210,7 @@ def test_a_rejected_segment_leaves_no_file(tmp_path: Path) -> None:
 # --- concurrent writes -----------------------------------------------------------------------------
 
 
-def test_writers_continue_meanwhile(tmp_path: Path) -> None:
+def test_writers_continue_during_an_export(tmp_path: Path) -> None:
     """Posts that another thread stores during an export are not in it."""
     with stored(tmp_path / "store") as store:
         store.export(tmp_path / "before", **SMALL)
@@ -244,7 +244,7 @@ def test_writers_continue_meanwhile(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("later", [0, 1, 5, 40])
-def test_an_export_covers_nothing_of_a_log_with_another_history(tmp_path: Path, later: int) -> None:
+def test_an_export_does_not_cover_a_log_with_another_history(tmp_path: Path, later: int) -> None:
     """A reindexing adds the entries after the export.
 
     Here the store lost its last writes, and other entries have their numbers.
@@ -273,7 +273,7 @@ def test_an_export_covers_nothing_of_a_log_with_another_history(tmp_path: Path, 
 
 
 @pytest.mark.thorough
-def test_memory_does_not_grow_with_the_store(tmp_path: Path) -> None:
+def test_the_memory_of_an_export_does_not_grow_with_the_store(tmp_path: Path) -> None:
     peaks: list[int] = []
     with CableStore.open(tmp_path / "store") as store:
         for number in range(2):

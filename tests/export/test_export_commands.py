@@ -18,7 +18,7 @@ from cablestore.arguments import checked_window
 from cablestore.export import read_manifest, verify_export
 
 
-def test_export_verify_and_import_by_command(tmp_path: Path, run: Callable[..., tuple[int, str, str]]) -> None:
+def test_the_commands_export_verify_and_import(tmp_path: Path, run: Callable[..., tuple[int, str, str]]) -> None:
     source, target, out, part = (tmp_path / name for name in ("source", "target", "out", "part"))
     with stored(source) as store:
         digest = store.dump_digest()
@@ -44,7 +44,9 @@ def test_export_verify_and_import_by_command(tmp_path: Path, run: Callable[..., 
     assert 0 < after_ms < NOW_MS < (before_ms or 0)
 
 
-def test_commands_that_fail(tmp_path: Path, run: Callable[..., tuple[int, str, str]], copy: Path) -> None:
+def test_commands_report_errors_with_an_exit_status(
+    tmp_path: Path, run: Callable[..., tuple[int, str, str]], copy: Path
+) -> None:
     assert run("export", tmp_path / "out", "--store", tmp_path / "nothing")[0] == 2
     with stored(tmp_path / "store"):
         pass
@@ -67,7 +69,7 @@ def test_commands_that_fail(tmp_path: Path, run: Callable[..., tuple[int, str, s
 
 
 @pytest.mark.thorough
-def test_the_shell_sees_an_interrupted_export(tmp_path: Path) -> None:
+def test_an_interrupted_export_has_exit_status_130(tmp_path: Path) -> None:
     """Ctrl-C ends the command with status 130, and the same command continues the export."""
     with stored(tmp_path / "store"):
         pass

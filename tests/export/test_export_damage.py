@@ -1,4 +1,4 @@
-"""Every damage to the bytes of an export is found, and only errors of this package are raised."""
+"""Damage to any byte of an export is detected, and only errors of this package are raised."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def assert_found(folder: Path, name: str) -> None:
 
 @settings(max_examples=300)
 @given(st.data())
-def test_any_flipped_bit_is_found(whole: Path, data: st.DataObject) -> None:
+def test_any_flipped_bit_is_detected(whole: Path, data: st.DataObject) -> None:
     with scratch_folder() as scratch:
         folder = copied(whole, Path(scratch) / "copy")
         path = data.draw(st.sampled_from(sorted(folder.iterdir())))
@@ -43,7 +43,7 @@ def test_any_flipped_bit_is_found(whole: Path, data: st.DataObject) -> None:
         assert_found(folder, path.name)
 
 
-def test_any_missing_or_cut_file_is_found(whole: Path, tmp_path: Path) -> None:
+def test_any_missing_or_truncated_file_is_detected(whole: Path, tmp_path: Path) -> None:
     for number, name in enumerate(sorted(path.name for path in whole.iterdir())):
         for size_bytes in (None, 0, 1, (whole / name).stat().st_size - 1):
             folder = copied(whole, tmp_path / f"{number} {size_bytes}")
@@ -90,7 +90,7 @@ def test_any_missing_or_cut_file_is_found(whole: Path, tmp_path: Path) -> None:
         (lambda f: f.pop("views"), True, "missing required field views"),
     ],
 )
-def test_a_manifest_that_says_something_else(
+def test_a_changed_manifest_is_rejected(
     copy: Path, change: Callable[[dict[str, Any]], object], is_damaged: bool, message: str
 ) -> None:
     with_manifest(copy, change)
@@ -107,7 +107,7 @@ def test_a_manifest_that_says_something_else(
 
 @pytest.mark.parametrize(("name", "attribute"), [("start_ms", "after_ms"), ("end_ms", "before_ms")])
 @pytest.mark.parametrize("at_ms", [-1, 0, limits.MAX_TIMESTAMP_MS, limits.MAX_TIMESTAMP_MS + 1])
-def test_the_times_of_a_filter_are_those_of_posts(copy: Path, name: str, attribute: str, at_ms: int) -> None:
+def test_a_filter_with_an_impossible_time_is_rejected(copy: Path, name: str, attribute: str, at_ms: int) -> None:
     with_manifest(copy, lambda fields: fields.update(filters=Filters().fields() | {name: at_ms}))
     if 0 <= at_ms <= limits.MAX_TIMESTAMP_MS:
         assert getattr(read_manifest(copy).filters, attribute) == at_ms
@@ -126,7 +126,7 @@ json_values = st.recursive(
 @pytest.mark.thorough
 @settings(max_examples=200)
 @given(st.data())
-def test_no_manifest_raises_anything_foreign(whole: Path, data: st.DataObject) -> None:
+def test_any_manifest_is_read_or_raises_an_export_error(whole: Path, data: st.DataObject) -> None:
     """Values are replaced anywhere under a valid checksum, or the file is garbage."""
     with scratch_folder() as scratch:
         folder = copied(whole, Path(scratch) / "copy")
@@ -150,7 +150,7 @@ def test_no_manifest_raises_anything_foreign(whole: Path, data: st.DataObject) -
                 read(folder)
 
 
-def test_deeply_nested_json(copy: Path) -> None:
+def test_deeply_nested_json_is_rejected(copy: Path) -> None:
     for name, read in (("manifest.json", read_manifest), ("arrivals.json", read_arrivals)):
         (copy / name).write_text("[" * 200_000)
         with pytest.raises(ExportError, match=name):
@@ -177,7 +177,7 @@ stones_like = st.tuples(st.binary(min_size=32, max_size=32), st.binary(min_size=
 
 
 @given(st.lists(st.lists(items | stones_like, min_size=1, max_size=3) | items, max_size=3), st.booleans(), st.binary())
-def test_no_segment_raises_anything_foreign(blocks: list[Any], is_posts: bool, tail: bytes) -> None:
+def test_any_segment_is_read_or_raises_an_export_error(blocks: list[Any], is_posts: bool, tail: bytes) -> None:
     """Blocks have any bytes and a valid checksum. Only valid posts or tombstones are read."""
     with scratch_folder() as scratch:
         name = segment_name("posts" if is_posts else "tombstones", 0)
@@ -214,7 +214,7 @@ def test_no_segment_raises_anything_foreign(blocks: list[Any], is_posts: bool, t
         (lambda posts: posts.pop(), "counts, first or last"),
     ],
 )
-def test_posts_that_are_not_what_the_manifest_says(
+def test_posts_that_differ_from_the_manifest_are_rejected(
     copy: Path, spoil: Callable[[list[Any]], object], message: str
 ) -> None:
     """A segment is written again with other posts, under valid checksums."""
@@ -243,7 +243,7 @@ def test_posts_that_are_not_what_the_manifest_says(
 
 @pytest.mark.parametrize("step", [-1, 1])
 @pytest.mark.parametrize("at", [0, -1])
-def test_a_size_that_is_not_that_of_the_file_is_found(copy: Path, at: int, step: int) -> None:
+def test_a_wrong_file_size_in_the_manifest_is_detected(copy: Path, at: int, step: int) -> None:
     name = read_manifest(copy).segments[at].file
 
     def adapt(fields: dict[str, Any]) -> None:

@@ -24,9 +24,10 @@ def exported(folder: Path) -> set[bytes]:
         return {message.hash for message in other.messages("default", hidden="show").messages}
 
 
-def test_hidden_messages_are_left_out_if_that_is_chosen(tmp_path: Path) -> None:
-    """Exports of open and closed stores omit the messages, and record this. Posts that are hidden in private are
-    exported.
+def test_an_option_omits_hidden_messages(tmp_path: Path) -> None:
+    """Exports of open and closed stores omit the messages, and record this.
+
+    Posts that are hidden in private are exported.
     """
     posts = texts()
     with CableStore.open(tmp_path / "store") as store:
@@ -42,7 +43,7 @@ def test_hidden_messages_are_left_out_if_that_is_chosen(tmp_path: Path) -> None:
     assert b"without_hidden" not in (tmp_path / "all" / "manifest.json").read_bytes()
 
 
-def test_an_import_revives_nothing_that_is_dropped(tmp_path: Path) -> None:
+def test_an_import_does_not_restore_dropped_posts(tmp_path: Path) -> None:
     posts = texts()
     with CableStore.in_memory(options=StoreOptions(verify_threads=1)) as source:
         source.ingest(raws(*posts))
@@ -56,9 +57,8 @@ def test_an_import_revives_nothing_that_is_dropped(tmp_path: Path) -> None:
         assert store.check().is_clean
 
 
-def test_an_export_of_channels_decides_like_the_whole_store(tmp_path: Path) -> None:
-    """The export has the block of an admin who is in none of the channels, and the post of a user who declines a
-    role."""
+def test_moderation_of_a_channel_export_equals_that_of_the_whole_store(tmp_path: Path) -> None:
+    """The export has the block by an admin who is in none of the channels, and the post by a user who declines a role."""
     me, later_ms = Identity.generate(), START_MS + 1_000_000
     with CableStore.open(tmp_path / "store", identity=me, options=StoreOptions(clock=lambda: START_MS)) as whole:
         whole.post("garden", "hello")

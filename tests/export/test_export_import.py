@@ -45,7 +45,7 @@ from cablestore.protocol.body import BLOCK, DELETE, INFO, LINKABLE_TYPES, MODERA
     st.permutations([0, 1, 2]),
     st.booleans(),
 )
-def test_parts_merge_in_any_order(
+def test_overlapping_exports_are_imported_in_any_order(
     history: tuple[Dialect, list[Post]], holders: list[int], order: list[int], at_once: bool
 ) -> None:
     """Each post is in one, two or all of three stores. A deletion may be in another store than its target."""
@@ -70,7 +70,7 @@ def test_parts_merge_in_any_order(
             assert list(store.dump()) == expected
 
 
-def test_channel_names_of_every_kind(tmp_path: Path) -> None:
+def test_channel_names_of_every_kind_are_imported(tmp_path: Path) -> None:
     for dialect in (LEGACY, DRAFT8):
         posts = [
             encode_post(body, links=(), timestamp_ms=START_MS + at, identity=AUTHORS[0], dialect=dialect)
@@ -93,7 +93,7 @@ def test_channel_names_of_every_kind(tmp_path: Path) -> None:
             assert import_(dialect, tmp_path / dialect.name) == list(store.dump())
 
 
-def test_another_dialect_is_rejected_before_anything_is_stored(tmp_path: Path) -> None:
+def test_another_dialect_is_rejected_before_any_post_is_stored(tmp_path: Path) -> None:
     export([ANN.text("default", "x")], tmp_path / "legacy", LEGACY)
     export([], tmp_path / "draft8", DRAFT8)
     with in_memory(LEGACY) as store:
@@ -102,7 +102,7 @@ def test_another_dialect_is_rejected_before_anything_is_stored(tmp_path: Path) -
         assert store.stats().posts == {}
 
 
-def test_local_only_posts_stay_at_home(tmp_path: Path) -> None:
+def test_local_only_posts_are_not_exported(tmp_path: Path) -> None:
     with CableStore.open(tmp_path / "store", identity=AUTHORS[0]) as store:
         private = encode_post(
             Role("", 1, "", ANN.key, 1), links=(), timestamp_ms=START_MS, identity=AUTHORS[0], dialect=LEGACY
@@ -115,7 +115,7 @@ def test_local_only_posts_stay_at_home(tmp_path: Path) -> None:
     assert private.raw[100:] not in b"".join(posts_in(manifest))
 
 
-def test_skeletons_without_proof_are_left_out(tmp_path: Path) -> None:
+def test_skeletons_without_proof_are_not_imported(tmp_path: Path) -> None:
     """The test has a tombstone without its post/delete, and one of another author's post."""
     living = ANN.text("default", "I live")
     not_his = BOB.delete(living)
@@ -135,7 +135,7 @@ def test_skeletons_without_proof_are_left_out(tmp_path: Path) -> None:
         assert store.check().is_clean
 
 
-def test_bad_posts_in_an_export_are_counted_and_left_out(tmp_path: Path) -> None:
+def test_invalid_posts_in_an_export_are_counted_and_not_imported(tmp_path: Path) -> None:
     good, bad = ANN.text("default", "good", at=1), ANN.text("default", "bad", at=2)
     unsigned = bad.raw[:40] + bytes(4) + bad.raw[44:]
     writer = ExportWriter(tmp_path / "export", LEGACY, {})
@@ -167,7 +167,7 @@ def test_an_interrupted_import_continues(tmp_path: Path, whole: Path) -> None:
 
 
 def matches(post: Post, filters: Filters, known_here: set[bytes]) -> bool:
-    """Return whether the filters select a post that is not a post/delete."""
+    """Return True if the filters select a post that is not a post/delete."""
     if filters.authors and post.author not in filters.authors:
         return False
     after_ms, before_ms = checked_window(filters.after_ms, None)[0], checked_window(None, filters.before_ms)[1]
@@ -193,7 +193,7 @@ filters_drawn = st.builds(
 
 @settings(max_examples=100)
 @given(histories(), filters_drawn)
-def test_filters(history: tuple[Dialect, list[Post]], filters: Filters) -> None:
+def test_filters_select_the_same_posts_as_a_model(history: tuple[Dialect, list[Post]], filters: Filters) -> None:
     dialect, posts = history
     model = Model(posts)
     asked = replace(filters, channels=frozenset(map(dialect.channel_id, filters.channels)))
@@ -228,7 +228,7 @@ def test_filters(history: tuple[Dialect, list[Post]], filters: Filters) -> None:
             assert store.check().is_clean
 
 
-def test_filters_say_what_no_post_matches(tmp_path: Path) -> None:
+def test_invalid_filters_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="public keys of 32 bytes"):
         Filters(authors=frozenset([b"short"]))
     with pytest.raises(ExportError, match="milliseconds since 1970"):

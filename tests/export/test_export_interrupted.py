@@ -1,4 +1,4 @@
-"""An export that is interrupted, killed or stopped by a full disk continues or begins again, without overwriting files."""
+"""An export that is interrupted, killed or stopped by a full disk continues or restarts, without overwriting files."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ with CableStore.open(store, create=False) as opened:
 
 @pytest.mark.thorough("before-6")
 @pytest.mark.parametrize(("when", "instant"), [("before", 6), ("after", 5)])
-def test_kill_9_at_any_instant(tmp_path: Path, when: str, instant: int) -> None:
+def test_an_export_continues_after_any_kill(tmp_path: Path, when: str, instant: int) -> None:
     """Each child process dies after a few files and the next continues, until one finishes."""
     with stored(tmp_path / "store") as store:
         store.export(tmp_path / "straight", segment_size_bytes=2000, run_size_bytes=3000)
@@ -101,7 +101,7 @@ class Interrupt:
 
 
 @pytest.mark.parametrize("posts", [1, 40])
-def test_ctrl_c_and_a_store_that_changed_meanwhile(tmp_path: Path, posts: int) -> None:
+def test_an_interrupted_export_is_right_after_the_store_changed(tmp_path: Path, posts: int) -> None:
     out = tmp_path / "out"
     with stored(tmp_path / "store") as store:
         with pytest.raises(KeyboardInterrupt):
@@ -114,7 +114,7 @@ def test_ctrl_c_and_a_store_that_changed_meanwhile(tmp_path: Path, posts: int) -
         assert files_of(out) == files_of(tmp_path / "straight")
 
 
-def test_other_arguments_begin_anew(tmp_path: Path) -> None:
+def test_other_arguments_restart_an_interrupted_export(tmp_path: Path) -> None:
     out = tmp_path / "out"
     with stored(tmp_path / "store") as store:
         with pytest.raises(KeyboardInterrupt):
@@ -125,7 +125,7 @@ def test_other_arguments_begin_anew(tmp_path: Path) -> None:
         assert files_of(out) == files_of(tmp_path / "straight")
 
 
-def test_a_skeleton_that_came_meanwhile_is_a_change(tmp_path: Path, whole: Path) -> None:
+def test_a_skeleton_imported_after_an_interruption_is_exported(tmp_path: Path, whole: Path) -> None:
     """An import writes skeletons without an entry in the arrival log."""
     deletions = [post for post in some_posts() if post.type == DELETE]
     with CableStore.open(tmp_path / "store") as store:
@@ -142,7 +142,7 @@ def test_a_skeleton_that_came_meanwhile_is_a_change(tmp_path: Path, whole: Path)
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "notes.txt", "file", "both"])
-def test_what_is_there_is_not_overwritten(tmp_path: Path, name: str) -> None:
+def test_existing_files_are_not_overwritten(tmp_path: Path, name: str) -> None:
     out = tmp_path / "out"
     with in_memory(LEGACY, some_posts()) as store:
         if name == "file":
@@ -171,7 +171,7 @@ DAMAGES: dict[str, Callable[[dict[str, Any]], object]] = {
 
 
 @pytest.mark.parametrize("damage", [*DAMAGES, "nested", "list"])
-def test_an_export_begins_again_where_its_notes_are_damaged(tmp_path: Path, damage: str) -> None:
+def test_an_export_with_a_damaged_progress_file_restarts(tmp_path: Path, damage: str) -> None:
     out = tmp_path / "out"
     notes = out / "unfinished.json"
     with stored(tmp_path / "store") as store:
@@ -185,7 +185,7 @@ def test_an_export_begins_again_where_its_notes_are_damaged(tmp_path: Path, dama
     assert files_of(out) == files_of(tmp_path / "straight")
 
 
-def test_two_exports_into_one_folder(tmp_path: Path) -> None:
+def test_a_concurrent_export_to_the_same_folder_is_rejected(tmp_path: Path) -> None:
     with in_memory(LEGACY, some_posts()) as store:
 
         def progress(_: int) -> None:
@@ -214,7 +214,7 @@ with CableStore.open(sys.argv[1], create=False) as store:
 
 
 @pytest.mark.parametrize("limit_size_bytes", [300, 4000])
-def test_a_full_disk(tmp_path: Path, limit_size_bytes: int) -> None:
+def test_an_export_to_a_full_disk_fails_and_can_be_repeated(tmp_path: Path, limit_size_bytes: int) -> None:
     with stored(tmp_path / "store"):
         pass
     command = [sys.executable, "-c", FULL, str(tmp_path / "store"), str(tmp_path / "out"), str(limit_size_bytes)]
@@ -233,7 +233,7 @@ DAMAGE: dict[str, Callable[[Post], tuple[bytes, bytes]]] = {
     "under half a hash": lambda post: (data_key(post.hash_hex[:32]), post.raw),
     "under no hash": lambda post: (data_key(b"zz"), post.raw),
 }
-"""A damaged row of a post: key and value."""
+"""Damaged rows of a post: key and value."""
 
 
 def with_type(post: Post, number: int) -> bytes:
@@ -242,7 +242,7 @@ def with_type(post: Post, number: int) -> bytes:
 
 
 @pytest.mark.parametrize("how", DAMAGE)
-def test_a_damaged_post_ends_the_export(tmp_path: Path, how: str) -> None:
+def test_a_damaged_post_aborts_the_export(tmp_path: Path, how: str) -> None:
     with in_memory(LEGACY, some_posts()) as store:
         key, value = DAMAGE[how](next(iter(store.posts_by(AUTHORS[0].public_key))))
         write_rows(store, {key: value})

@@ -21,7 +21,7 @@ def test_a_record_of_an_impossible_post_is_rejected(timestamp_ms: int, size_byte
 
 @pytest.mark.parametrize("order", [(0, 0), (1, 0), (0, 1, 1), (0, 2, 1)])
 @pytest.mark.parametrize("in_one_block", [True, False])
-def test_items_of_a_segment_out_of_order_or_twice_are_rejected(
+def test_unordered_or_repeated_items_of_a_segment_are_rejected(
     tmp_path: Path, order: tuple[int, ...], in_one_block: bool
 ) -> None:
     posts = [ANN.text("default", str(number)) for number in range(3)]

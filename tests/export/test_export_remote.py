@@ -36,7 +36,7 @@ def objects_of(s3: S3Server, prefix: str) -> dict[str, bytes]:
 @pytest.mark.thorough
 @settings(max_examples=15)
 @given(histories())
-def test_an_export_to_s3_is_the_same_bytes_and_comes_back(
+def test_an_export_to_s3_has_the_same_bytes_and_is_imported(
     s3_process: S3Server, history: tuple[Dialect, list[Post]]
 ) -> None:
     dialect, posts = history
@@ -60,7 +60,7 @@ def test_an_export_to_s3_is_the_same_bytes_and_comes_back(
 
 
 @pytest.mark.thorough
-def test_filters_and_arrivals_are_those_of_a_folder(s3: S3Server, tmp_path: Path) -> None:
+def test_filters_and_arrivals_equal_those_of_a_folder(s3: S3Server, tmp_path: Path) -> None:
     filters = Filters(authors=frozenset([AUTHORS[0].public_key]))
     with stored(tmp_path / "store") as store:
         for out in (tmp_path / "part", s3.uri("part")):
@@ -102,7 +102,9 @@ def proxy(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyProxy
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("when", "instant"), [("before", 4), ("after", 3)])
-def test_kill_9_at_any_instant(s3: S3Server, proxy: FaultyProxy, tmp_path: Path, when: str, instant: int) -> None:
+def test_an_export_continues_after_any_kill(
+    s3: S3Server, proxy: FaultyProxy, tmp_path: Path, when: str, instant: int
+) -> None:
     """Each child process dies after a few objects and the next continues, until one finishes."""
     prefix = f"killed {when}"
     with stored(tmp_path / "store") as store:
@@ -114,7 +116,7 @@ def test_kill_9_at_any_instant(s3: S3Server, proxy: FaultyProxy, tmp_path: Path,
         before = len(proxy.requests)
         child = subprocess.run(command, capture_output=True, check=False, timeout=LIMIT_S)
         sent = {path.rpartition("/")[2] for method, path in proxy.requests[before:] if method == "PUT"}
-        assert not sent & known, "a segment that was noted is sent again"
+        assert not sent & known, "a recorded segment is sent again"
         objects = objects_of(s3, prefix)
         if child.returncode == 0 or "manifest.json" in objects:
             break
@@ -147,7 +149,7 @@ class Interrupt:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("change", ["none", "new post", "other arguments", "no runs", "segment lost"])
-def test_an_export_that_cannot_continue_begins_again(s3: S3Server, tmp_path: Path, change: str) -> None:
+def test_an_export_that_cannot_continue_restarts(s3: S3Server, tmp_path: Path, change: str) -> None:
     uri = s3.uri(f"again {change}")
     options = dict(SMALL)
     with stored(tmp_path / "store") as store:
@@ -170,7 +172,7 @@ def test_an_export_that_cannot_continue_begins_again(s3: S3Server, tmp_path: Pat
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "notes.txt", "folder/notes.txt"])
-def test_what_is_there_is_not_overwritten(s3: S3Server, name: str) -> None:
+def test_existing_objects_are_not_overwritten(s3: S3Server, name: str) -> None:
     prefix = f"taken {name.replace('/', ' ')}"
     s3.put(f"{prefix}/{name}", b"mine")
     with (
@@ -182,7 +184,7 @@ def test_what_is_there_is_not_overwritten(s3: S3Server, name: str) -> None:
 
 
 @pytest.mark.thorough
-def test_two_exports_to_one_uri(s3: S3Server) -> None:
+def test_a_concurrent_export_to_the_same_uri_is_rejected(s3: S3Server) -> None:
     """On this machine a lock separates them. Another machine is detected at the end."""
     uri = s3.uri("two exports")
     with in_memory(LEGACY, some_posts()) as store:
@@ -203,7 +205,7 @@ def test_two_exports_to_one_uri(s3: S3Server) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("damage", ["lost", "cut", "changed"])
-def test_damage_is_found_and_named(s3: S3Server, damage: str) -> None:
+def test_damaged_objects_are_detected_and_named(s3: S3Server, damage: str) -> None:
     uri = s3.uri(f"damaged {damage}")
     with in_memory(LEGACY, some_posts()) as store:
         first = store.export(uri, **SMALL).segments[0].file
@@ -219,7 +221,7 @@ def test_damage_is_found_and_named(s3: S3Server, damage: str) -> None:
 
 
 @pytest.mark.thorough
-def test_the_commands_take_uris(s3: S3Server, tmp_path: Path, run: Callable[..., tuple[int, str, str]]) -> None:
+def test_the_commands_accept_uris(s3: S3Server, tmp_path: Path, run: Callable[..., tuple[int, str, str]]) -> None:
     uri = s3.uri("by command")
     with stored(tmp_path / "source") as store:
         digest = store.dump_digest()

@@ -68,7 +68,7 @@ def content(folders: list[Path]) -> Content:
     return Content.of(folders)
 
 
-def test_exports_are_sound(folders: list[Path]) -> None:
+def test_exports_are_valid(folders: list[Path]) -> None:
     for folder in folders:
         report = verify_export(folder, signatures=True)
         assert report.is_clean, report.problems
@@ -77,7 +77,7 @@ def test_exports_are_sound(folders: list[Path]) -> None:
 
 
 @pytest.mark.thorough
-def test_bytes_follow_from_the_arguments_alone(folders: list[Path], tmp_path: Path) -> None:
+def test_bytes_depend_only_on_the_arguments(folders: list[Path], tmp_path: Path) -> None:
     made = files_of(folders[0].parent)
     make_exports(tmp_path / "two", POSTS, exports=2, processes=2, slice_posts=SLICE_POSTS)
     assert files_of(tmp_path / "two") == made
@@ -87,7 +87,7 @@ def test_bytes_follow_from_the_arguments_alone(folders: list[Path], tmp_path: Pa
     assert all(other[name] != made[name] for name in made)
 
 
-def test_counts_and_types(content: Content) -> None:
+def test_exports_have_the_documented_counts_and_types(content: Content) -> None:
     assert len(content.posts) == POSTS
     copies = sum(map(len, content.places.values()))
     assert 0.07 < copies / POSTS - 1 < 0.13
@@ -101,7 +101,7 @@ def test_counts_and_types(content: Content) -> None:
     assert max(sizes) > 1_000
 
 
-def test_busy_and_quiet_channels_and_authors(content: Content) -> None:
+def test_exports_have_busy_and_quiet_channels_and_authors(content: Content) -> None:
     channels = Counter(post.channel for post in content.posts.values() if post.channel is not None)
     authors = Counter(post.author for post in content.posts.values())
     assert 0.1 < max(channels.values()) / POSTS < 0.25
@@ -110,7 +110,7 @@ def test_busy_and_quiet_channels_and_authors(content: Content) -> None:
     assert len(authors) > 500
 
 
-def test_a_hot_history(tmp_path: Path) -> None:
+def test_a_hot_history_has_one_dominant_channel_and_author(tmp_path: Path) -> None:
     content = Content.of(make_exports(tmp_path, 1_000, processes=1, is_hot=True))
     channels = Counter(post.channel for post in content.posts.values() if post.channel is not None)
     authors = Counter(post.author for post in content.posts.values())
@@ -137,28 +137,28 @@ def test_posts_are_linked_also_across_segments_and_exports(content: Content) -> 
     assert skewed > 3
 
 
-def test_deletions_reach_across_segments_and_exports(content: Content) -> None:
+def test_deletions_target_posts_of_other_segments_and_exports(content: Content) -> None:
     dead = content.dead()
-    reach: Counter[str] = Counter()
+    targets: Counter[str] = Counter()
     for post, target in content.deletions:
         found = content.posts.get(target)
         ours, theirs = content.places[post.hash], content.places.get(target, [])
         if found is None:
-            reach["gone"] += 1
+            targets["gone"] += 1
         elif found.type == DELETE:
-            reach["of a deletion"] += 1
+            targets["of a deletion"] += 1
         elif found.author != post.author:
-            reach["by a stranger"] += 1
+            targets["by a stranger"] += 1
         else:
             assert target in dead
             assert {file for _, file in ours}.isdisjoint(file for _, file in theirs)
-            reach["to another segment"] += 1
-            reach["to another export"] += {folder for folder, _ in ours}.isdisjoint(folder for folder, _ in theirs)
-    assert min(reach[name] for name in ("gone", "to another segment", "to another export")) >= 5
-    assert min(reach[name] for name in ("of a deletion", "by a stranger")) >= 1
+            targets["to another segment"] += 1
+            targets["to another export"] += {folder for folder, _ in ours}.isdisjoint(folder for folder, _ in theirs)
+    assert min(targets[name] for name in ("gone", "to another segment", "to another export")) >= 5
+    assert min(targets[name] for name in ("of a deletion", "by a stranger")) >= 1
 
 
-def test_tombstones_are_those_of_the_deletions(content: Content) -> None:
+def test_tombstones_match_the_deletions(content: Content) -> None:
     claimed = {
         (folder, target, post.author) for post, target in content.deletions for folder, _ in content.places[post.hash]
     }
@@ -175,7 +175,7 @@ def test_a_store_imports_both_exports(folders: list[Path], content: Content, tmp
         assert store.check().is_clean
 
 
-def test_arguments_that_cannot_be(folders: list[Path], tmp_path: Path) -> None:
+def test_impossible_arguments_are_rejected(folders: list[Path], tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="do not fill"):
         make_exports(tmp_path, 1, exports=2)
     with pytest.raises(FileExistsError, match="finished export already"):

@@ -56,14 +56,14 @@ def _put(path: Path) -> None:
 
 
 @pytest.mark.parametrize("maker", MAKERS)
-def test_what_is_made_is_private(tmp_path: Path, store: CableStore, maker: str) -> None:
+def test_created_files_are_private(tmp_path: Path, store: CableStore, maker: str) -> None:
     store.post("default", "a text")
     MAKERS[maker](tmp_path / "made", store)
     assert wide(tmp_path / "made") == []
 
 
 @pytest.mark.parametrize("maker", MAKERS)
-def test_a_umask_that_takes_permissions_from_the_user_leaves_folders_usable(
+def test_folders_are_usable_even_with_a_umask_that_restricts_the_user(
     tmp_path: Path, store: CableStore, maker: str
 ) -> None:
     """Scripts set `umask 177` to write a key."""
@@ -80,7 +80,7 @@ AGAIN["export"] = lambda path, _: read_manifest(path)
 
 
 @pytest.mark.parametrize("maker", AGAIN)
-def test_what_others_could_read_is_made_private_with_a_notice(
+def test_files_readable_by_others_become_private_with_a_warning(
     tmp_path: Path, store: CableStore, maker: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     made = tmp_path / "made"
@@ -105,7 +105,7 @@ def _share(*arguments: object) -> int:
     return CliRunner().invoke(cli, ["share", *map(str, arguments)]).exit_code
 
 
-def test_what_is_shared_stays_shared(tmp_path: Path) -> None:
+def test_shared_files_stay_shared(tmp_path: Path) -> None:
     made = tmp_path / "made"
     _fill(made)
     assert _share(made) == 0
@@ -117,7 +117,7 @@ def test_what_is_shared_stays_shared(tmp_path: Path) -> None:
     assert wide(made) == []
 
 
-def test_a_folder_of_something_else_is_not_shared(tmp_path: Path) -> None:
+def test_a_foreign_folder_is_not_shared(tmp_path: Path) -> None:
     (tmp_path / "photo.jpg").touch()
     assert _share(tmp_path) == 2
 

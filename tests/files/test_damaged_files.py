@@ -1,4 +1,4 @@
-"""Damaged files: each damage of each format is detected. The next run writes the file again or reports the repair."""
+"""Damaged files: any damage of any format is detected. The next run writes the file again or reports the repair."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ KINDS = ["posts", "arrivals", "rows", "causal-logs", "backup.json", "identity"]
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_backup(backed_up: Path, tmp_path: Path, kind: str, damage: str) -> None:
+def test_damage_to_a_backup_is_detected_and_repaired(backed_up: Path, tmp_path: Path, kind: str, damage: str) -> None:
     out = tmp_path / "backup"
     shutil.copytree(backed_up / "backup", out)
     file = next(out.glob(f"{kind}*"))
@@ -101,7 +101,7 @@ def test_a_backup(backed_up: Path, tmp_path: Path, kind: str, damage: str) -> No
 
 @pytest.mark.parametrize("kind", KINDS[:-2])
 @pytest.mark.parametrize("damage", ["empty", "flipped"])
-def test_a_salvaged_backup_makes_a_store_that_is_consistent(
+def test_a_salvaged_backup_results_in_a_consistent_store(
     backed_up: Path, tmp_path: Path, kind: str, damage: str
 ) -> None:
     out = tmp_path / "backup"
@@ -134,7 +134,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", ["posts-000001.seg", "tombstones-000000.seg", "manifest.json", "arrivals.json"])
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_an_export(exported: Path, name: str, damage: str) -> None:
+def test_damage_to_an_export_is_detected(exported: Path, name: str, damage: str) -> None:
     with damaged(exported / "export" / name, DAMAGES[damage]):
         is_noticed = name == "arrivals.json" and damage == "missing"
         try:
@@ -157,7 +157,7 @@ class StopError(Exception):
 
 @pytest.mark.parametrize("glob", ["run-*", "posts-*", "unfinished.json"])
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_an_export_that_is_resumed(exported: Path, tmp_path: Path, glob: str, damage: str) -> None:
+def test_damage_to_an_unfinished_export_is_detected(exported: Path, tmp_path: Path, glob: str, damage: str) -> None:
     """The resumed export equals an uninterrupted one, or names the damaged file. Only verify finds a flipped bit."""
     out = tmp_path / "export"
     seen: list[int] = []
@@ -202,7 +202,9 @@ def files_of_community(folder: Path) -> ArchiveFolder:
 
 @pytest.mark.parametrize("kind", ["data", "leaves", "manifests"])
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_content_store(archives: Path, tmp_path: Path, kind: str, damage: str) -> None:
+def test_damage_to_a_content_store_is_detected_and_repaired(
+    archives: Path, tmp_path: Path, kind: str, damage: str
+) -> None:
     """All listed content can be served, and publishing sends content again that cannot be served."""
     place = tmp_path / "content"
     publisher = Publisher(CONTROL, LEGACY)
@@ -223,7 +225,9 @@ def test_a_content_store(archives: Path, tmp_path: Path, kind: str, damage: str)
 
 @pytest.mark.parametrize("name", ["data", "index"])
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_the_folder_of_a_community(archives: Path, tmp_path: Path, name: str, damage: str) -> None:
+def test_damage_to_the_folder_of_a_community_is_detected(
+    archives: Path, tmp_path: Path, name: str, damage: str
+) -> None:
     folder = tmp_path / "archives"
     shutil.copytree(archives, folder)
     community = CONTROL.public_key.hex()

@@ -59,7 +59,9 @@ WORK: dict[str, Callable[[Path, CableStore], object]] = {
 
 @pytest.mark.parametrize("as_folders", [False, True], ids=["files", "folders"])
 @pytest.mark.parametrize("work", WORK)
-def test_entries_of_a_system_do_no_harm(tmp_path: Path, store: CableStore, work: str, as_folders: bool) -> None:
+def test_entries_of_operating_systems_are_harmless(
+    tmp_path: Path, store: CableStore, work: str, as_folders: bool
+) -> None:
     target = tmp_path / "target"
     target.mkdir()
     for _ in range(2):  # in a new folder, and in all created folders
@@ -75,7 +77,9 @@ def _is_below(path: Path, target: Path) -> bool:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_export_goes_into_a_folder_with_entries_of_a_system(tmp_path: Path, store: CableStore, name: str) -> None:
+def test_an_export_accepts_a_folder_with_entries_of_operating_systems(
+    tmp_path: Path, store: CableStore, name: str
+) -> None:
     (tmp_path / "export").mkdir()
     (tmp_path / "export" / name).touch()
     store.post("default", "a text")
@@ -85,7 +89,7 @@ def test_an_export_goes_into_a_folder_with_entries_of_a_system(tmp_path: Path, s
     assert (tmp_path / "export" / name).exists()
 
 
-def test_a_backup_stays_one_beside_files_of_the_user(tmp_path: Path, store: CableStore) -> None:
+def test_a_backup_is_recognized_beside_files_of_the_user(tmp_path: Path, store: CableStore) -> None:
     for _ in range(2):
         backup(store, tmp_path / "backup")
         (tmp_path / "backup" / "README").touch()
@@ -98,7 +102,7 @@ def test_a_folder_with_files_of_the_user_is_rejected(tmp_path: Path, make: Calla
         make(tmp_path)
 
 
-def test_a_local_folder_does_not_list_them(tmp_path: Path) -> None:
+def test_a_local_folder_does_not_list_entries_of_operating_systems(tmp_path: Path) -> None:
     for name in NAMES:
         (tmp_path / name).touch()
     assert LocalFolder(tmp_path).is_empty()

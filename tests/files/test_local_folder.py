@@ -30,7 +30,7 @@ def test_a_path_is_a_local_folder(tmp_path: Path, shape: str) -> None:
     assert pickle.loads(pickle.dumps(folder)) == folder
 
 
-def test_what_is_written_is_read_and_removed(tmp_path: Path) -> None:
+def test_files_are_written_read_and_removed(tmp_path: Path) -> None:
     folder = folder_of(tmp_path / "new" / "folder")
     assert (folder.names(), folder.exists("a")) == ([], False)
     folder.write("b", b"small")
@@ -52,7 +52,7 @@ def test_what_is_written_is_read_and_removed(tmp_path: Path) -> None:
     assert not folder.path.exists()
 
 
-def test_a_file_is_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_a_file_is_replaced_completely_or_not_at_all(tmp_path: Path) -> None:
     folder = folder_of(tmp_path)
     folder.write("kept", b"before")
     with pytest.raises(KeyboardInterrupt), folder.writing("kept") as file:  # noqa: PT012 - in the middle
@@ -63,9 +63,7 @@ def test_a_file_is_whole_or_not_at_all(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
 
 
-def test_a_file_is_private_and_is_synced_before_it_has_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_is_private_and_is_synced_before_its_rename(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[str] = []
     fsync, replace = os.fsync, Path.replace
 
@@ -106,7 +104,7 @@ def test_errors_name_the_file(tmp_path: Path) -> None:
                 reading("none")
 
 
-def test_a_small_file_has_a_largest_size(tmp_path: Path) -> None:
+def test_the_size_of_a_text_file_is_limited(tmp_path: Path) -> None:
     path = tmp_path / "settings"
     path.write_bytes(b"#" * limits.MAX_TEXT_FILE_SIZE_BYTES)
     assert len(read_small(path)) == limits.MAX_TEXT_FILE_SIZE_BYTES

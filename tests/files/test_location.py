@@ -63,12 +63,12 @@ def test_an_invalid_folder_is_rejected_in_one_line(s3: S3Server, uri: str, what:
     assert "\n" not in str(found.value)
 
 
-def test_an_upper_case_scheme_is_the_same(s3: S3Server) -> None:
+def test_a_scheme_is_not_case_sensitive(s3: S3Server) -> None:
     assert folder_of("S3://bucket/folder") == folder_of("s3://bucket/folder/")
 
 
 @pytest.mark.parametrize("uri", ["mock:///community/export", "mock://host/export"])
-def test_a_uri_leads_to_the_same_folder_again(uri: str) -> None:
+def test_the_uri_of_a_folder_leads_to_the_same_folder(uri: str) -> None:
     """A URI without a host keeps its //. Otherwise it would be a local path."""
     folder = folder_of(f"{uri}/")
     assert (folder.uri, folder.full_uri, folder.is_local) == (uri, uri, False)
@@ -76,7 +76,7 @@ def test_a_uri_leads_to_the_same_folder_again(uri: str) -> None:
     assert folder_of(folder.child("a b").full_uri).uri == f"{uri}/a%20b"
 
 
-def test_a_folder_below_a_uri_without_a_host_is_a_uri_too() -> None:
+def test_a_folder_below_a_uri_without_a_host_is_also_a_uri() -> None:
     folder = RemoteFolder("hdfs:///export?user=ann")
     assert (folder.uri, folder.child("a").full_uri) == ("hdfs:///export", "hdfs:///export/a?user=ann")
 
@@ -147,7 +147,7 @@ def test_near_misses_of_locations_are_rejected(uri: str, what: str) -> None:
         ("abfss://container@account.dfs.core.windows.net/a", "abfss://container@account.dfs.core.windows.net/a"),
     ],
 )
-def test_a_uri_has_one_form(uri: str, canonical: str) -> None:
+def test_a_uri_is_normalized(uri: str, canonical: str) -> None:
     assert str(parse_location(uri)) == canonical
 
 
@@ -157,7 +157,7 @@ def test_a_file_uri_is_a_path(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["backup:2024", "a:b/c", "s3", "s3/bucket", "x s3:/a", "2024-01-31T12:00", "a~"])
-def test_a_colon_does_not_make_a_uri(text: str) -> None:
+def test_a_path_with_a_colon_is_not_a_uri(text: str) -> None:
     assert parse_location(text) == Path(text)
 
 
@@ -169,7 +169,7 @@ def test_a_local_folder_may_look_like_a_uri(tmp_path: Path, monkeypatch: pytest.
         assert (folder.is_local, folder_of(folder.full_uri)) == (True, folder)
         assert folder_of(folder.path) == folder
     with pytest.raises(ArgumentError, match="absolute path"):
-        folder_of(Path("s3://bucket/a"))  # pathlib makes one slash of two
+        folder_of(Path("s3://bucket/a"))  # pathlib reduces two slashes to one
 
 
 PIECES = st.sampled_from(
@@ -218,7 +218,7 @@ TEXTS = st.lists(PIECES, max_size=9).map("".join) | st.text(max_size=30)
 
 
 @given(TEXTS)
-def test_any_text_is_a_location_or_one_error(text: str) -> None:
+def test_any_string_is_a_location_or_raises_one_error(text: str) -> None:
     """The location is the same after writing and reading it."""
     try:
         found = parse_location(text)
@@ -234,7 +234,7 @@ def test_any_text_is_a_location_or_one_error(text: str) -> None:
 
 
 @given(TEXTS)
-def test_a_rejected_text_makes_nothing(text: str) -> None:
+def test_a_rejected_location_does_not_create_files(text: str) -> None:
     with TemporaryDirectory() as scratch, chdir(scratch):
         try:
             parse_location(text)

@@ -36,7 +36,7 @@ def test_many_files_are_read_and_removed(place: ObjectFolder) -> None:
 
 
 @pytest.mark.thorough("S3")
-def test_several_processes_write_one_file(place: ObjectFolder) -> None:
+def test_concurrent_writes_of_a_file_do_not_mix(place: ObjectFolder) -> None:
     """The file always has the complete content of one process."""
     contents = [bytes([number]) * 100_000 for number in range(8)]
     with ThreadPoolExecutor(8) as pool:
@@ -57,7 +57,7 @@ def test_parts_of_a_file_are_read(place: ObjectFolder) -> None:
         place.open_parts("none")
 
 
-def test_a_part_of_an_object_is_one_request(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_a_part_of_an_object_sends_one_request(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     s3.put("parts/run", bytes(10_000_000))
     with faulty_proxy(s3.port) as proxy:
         for name, value in environment_of(proxy.port).items():
@@ -127,7 +127,7 @@ def test_a_request_is_in_progress_before_its_thread_starts(s3: S3Server) -> None
 
 
 def test_all_work_stops_after_an_error(s3: S3Server) -> None:
-    """The caller may begin again, and then earlier requests must not change its new files."""
+    """The caller may start again. Then earlier requests must not change its new files."""
     folder = folder_of(s3.uri("errors"))
     begun = threading.Barrier(REQUESTS_AT_ONCE)
     ended: list[str] = []

@@ -34,7 +34,7 @@ def proxy(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyProxy
 
 
 @pytest.mark.thorough
-def test_what_is_written_is_read_and_removed(s3: S3Server) -> None:
+def test_objects_are_written_read_and_removed(s3: S3Server) -> None:
     folder = folder_of(s3.uri("read and/written/"))
     assert (folder.is_local, str(folder)) == (False, s3.uri("read%20and/written"))
     assert (folder.names(), folder.exists("a")) == ([], False)
@@ -59,7 +59,7 @@ def test_what_is_written_is_read_and_removed(s3: S3Server) -> None:
 
 
 @pytest.mark.thorough
-def test_it_travels_to_another_process_without_its_credentials(s3: S3Server) -> None:
+def test_a_folder_is_pickled_without_its_credentials(s3: S3Server) -> None:
     folder = folder_of(s3.uri("travelling"))
     folder.write("from here", b"hello")
     pickled = pickle.dumps(folder)
@@ -72,7 +72,7 @@ def test_it_travels_to_another_process_without_its_credentials(s3: S3Server) -> 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
-def test_an_error_in_the_middle_leaves_no_object(s3: S3Server, error: type[BaseException]) -> None:
+def test_an_error_during_a_write_leaves_no_object(s3: S3Server, error: type[BaseException]) -> None:
     folder = folder_of(s3.uri(f"whole {error.__name__}"))
     folder.write("kept", b"before")
     for name in ("new", "kept"):
@@ -96,7 +96,7 @@ except KeyboardInterrupt:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_a_process_that_ends_while_it_sends_leaves_no_object(
+def test_a_process_that_ends_during_an_upload_leaves_no_object(
     s3: S3Server, proxy: FaultyProxy, how: signal.Signals
 ) -> None:
     """The process ends while its second part is being sent. The server answers only after that."""
@@ -124,7 +124,7 @@ def at_once(*works: Callable[[], object]) -> list[Future[object]]:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("fault", ["refuse", "cut", "cut answer"])
-def test_a_server_that_fails_for_a_while_is_asked_again(s3: S3Server, proxy: FaultyProxy, fault: Fault) -> None:
+def test_requests_to_a_temporarily_failing_server_are_repeated(s3: S3Server, proxy: FaultyProxy, fault: Fault) -> None:
     prefix = f"failing for a while {fault}"
     folder = folder_of(s3.uri(prefix))
     for name in ("read", "steps", "removed", "listed/file"):
@@ -161,7 +161,7 @@ def read_in_steps(folder: ObjectFolder, name: str) -> bytes:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("fault", ["refuse", "cut"])
-def test_a_server_that_fails_for_good_is_named_in_one_line(s3: S3Server, proxy: FaultyProxy, fault: Fault) -> None:
+def test_a_permanently_failing_server_is_reported_in_one_line(s3: S3Server, proxy: FaultyProxy, fault: Fault) -> None:
     prefix = f"failing for good {fault}"
     folder, gone = (folder_of(s3.uri(f"{prefix}/{name}")) for name in ("half", "gone"))
     proxy.fault = times(fault, {"PUT .*/half/.*partNumber=2": 10_000, "gone": 10_000})
@@ -184,7 +184,7 @@ def test_a_server_that_fails_for_good_is_named_in_one_line(s3: S3Server, proxy: 
 
 
 @pytest.mark.thorough
-def test_a_missing_object_and_a_missing_bucket(s3: S3Server) -> None:
+def test_missing_objects_and_buckets_are_reported(s3: S3Server) -> None:
     folder = folder_of(s3.uri("missing"))
     for reading in (folder.read, folder.open, folder.size):
         with pytest.raises(MissingFileError, match=r"s3://cable-tests-\d+/missing/none is missing"):
@@ -197,7 +197,7 @@ def test_a_missing_object_and_a_missing_bucket(s3: S3Server) -> None:
 
 
 @pytest.mark.thorough
-def test_a_local_disk_that_is_full_is_named_as_such(s3: S3Server, tmp_path: Path) -> None:
+def test_a_full_local_disk_is_reported(s3: S3Server, tmp_path: Path) -> None:
     code = """
 import json, resource, signal, sys
 from cablestore.errors import StorageError

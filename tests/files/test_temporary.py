@@ -20,7 +20,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_what_links_point_to_stays(tmp_path: Path, place: Path) -> None:
+def test_the_targets_of_links_are_kept(tmp_path: Path, place: Path) -> None:
     (tmp_path / "kept").mkdir()
     (tmp_path / "kept" / "file").write_text("text")
     folder = make_temporary(0, outside=tmp_path / "store")
@@ -32,7 +32,7 @@ def test_what_links_point_to_stays(tmp_path: Path, place: Path) -> None:
     assert (tmp_path / "kept" / "file").read_text() == "text"
 
 
-def test_a_folder_in_use_and_foreign_ones_stay(tmp_path: Path, place: Path) -> None:
+def test_folders_in_use_and_foreign_entries_are_kept(tmp_path: Path, place: Path) -> None:
     used = make_temporary(0, outside=tmp_path / "store")
     (place / "cablestore-other").mkdir()
     (place / "cablestore-reading-link").symlink_to(tmp_path)
@@ -48,7 +48,7 @@ def test_a_folder_in_use_and_foreign_ones_stay(tmp_path: Path, place: Path) -> N
     }
 
 
-def test_a_forked_child_leaves_it_to_its_parent(tmp_path: Path, place: Path) -> None:
+def test_a_forked_child_does_not_remove_the_folder_of_its_parent(tmp_path: Path, place: Path) -> None:
     folder = make_temporary(0, outside=tmp_path / "store")
     child = os.fork()
     if child == 0:
@@ -60,7 +60,7 @@ def test_a_forked_child_leaves_it_to_its_parent(tmp_path: Path, place: Path) -> 
     assert [*place.iterdir()] == []
 
 
-def test_a_place_in_the_store_or_on_a_full_disk_is_not_used(
+def test_a_location_in_the_store_or_on_a_full_disk_is_not_used(
     tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = make_temporary(0, outside=place)
@@ -74,7 +74,7 @@ def test_a_place_in_the_store_or_on_a_full_disk_is_not_used(
         folder.remove()
 
 
-def test_no_room_is_an_error(tmp_path: Path, place: Path) -> None:
+def test_too_little_disk_space_raises_an_error(tmp_path: Path, place: Path) -> None:
     with pytest.raises(StorageError, match=r"bytes of free space\. Set TMPDIR"):
         make_temporary(2**60, outside=tmp_path)
     assert [*place.iterdir()] == []

@@ -50,7 +50,7 @@ class Counting:
             yield block
 
 
-def test_a_list_of_channels_reads_a_few_rows_a_channel_however_many_are_in_it(store: CableStore) -> None:
+def test_a_list_of_channels_reads_few_rows_per_channel_for_any_number_of_members(store: CableStore) -> None:
     people = [Person(f"census {number}") for number in range(60)]
     store.ingest(raws(*(person.join(channel) for person in people for channel in ("a", "b"))))
     with store.snapshot() as snapshot:
@@ -69,7 +69,7 @@ def members_of(store: CableStore) -> int:
         return sum(channel.members for channel in channels)
 
 
-def test_members_are_counted_over_all_that_can_happen_to_them(store: CableStore) -> None:
+def test_the_number_of_members_is_correct_after_any_change(store: CableStore) -> None:
     join, text, leave = ANN.join("default"), ANN.text("default", "x"), ANN.leave("default")
     store.ingest(raws(join))
     store.ingest(raws(text, join))
@@ -172,21 +172,21 @@ def test_any_census_is_a_function_of_the_posts(
 @pytest.mark.parametrize(
     ("value", "says"), [(None, "a missing number"), (b"\x00" * 7 + b"\x05", "a wrong number"), (b"x", "a wrong number")]
 )
-def test_a_check_finds_a_census_that_is_wrong_and_a_rebuild_mends_it(value: bytes | None, says: str) -> None:
+def test_a_check_finds_a_wrong_census_and_a_rebuild_repairs_it(value: bytes | None, says: str) -> None:
     with CableStore.in_memory() as store:
         store.ingest(raws(ANN.join("default"), BOB.join("default")))
         database = live_database(store)
         assert isinstance(database, MemoryDB)
         database.write({COUNT_KEY: value, membership.COUNT_PREFIX + b"nowhere": bytes(8)}, sync=False)
-        told = [str(problem) for problem in store.check().problems]
-        assert any(says in each for each in told)
-        assert any("a dangling number" in each and "nowhere" in each for each in told)
+        problems = [str(problem) for problem in store.check().problems]
+        assert any(says in each for each in problems)
+        assert any("a dangling number" in each and "nowhere" in each for each in problems)
         store.rebuild()
         assert members_of(store) == 2
 
 
 @pytest.mark.parametrize("value", [None, b"", b"x", bytes(9)])
-def test_an_impossible_census_is_an_error_with_advice_and_nothing_is_written(value: bytes | None) -> None:
+def test_an_impossible_census_raises_an_error_with_advice_and_writes_nothing(value: bytes | None) -> None:
     with CableStore.in_memory() as store:
         store.ingest(raws(ANN.join("default")))
         database = live_database(store)

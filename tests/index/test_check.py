@@ -82,7 +82,7 @@ def test_every_dangling_row_is_found(folder: Path, prefix: str) -> None:
     assert problems(folder)
 
 
-def test_a_lost_post_leaves_rows_that_dangle(folder: Path) -> None:
+def test_a_lost_post_leaves_dangling_rows(folder: Path) -> None:
     key = next(k for k, v in rows(folder) if k.startswith(b"!data!") and v.endswith(b"last"))
     change(folder, **{key.decode(): None})
     (folder / "other").touch()
@@ -91,7 +91,7 @@ def test_a_lost_post_leaves_rows_that_dangle(folder: Path) -> None:
     assert any("messages: a dangling row" in problem for problem in said)
 
 
-def test_bytes_that_are_another_post(folder: Path) -> None:
+def test_the_bytes_of_another_post_are_found(folder: Path) -> None:
     key = next(k for k, _ in rows(folder) if k.startswith(b"!data!"))
     change(folder, **{key.decode(): ANN.text("default", "something else").raw})
     (folder / "other").touch()
@@ -100,7 +100,7 @@ def test_bytes_that_are_another_post(folder: Path) -> None:
     assert (report.lost_posts, report.damaged) == (1, {"post whose bytes do not match its hash": 1})
 
 
-def test_a_deletion_holds_although_its_post_is_damaged(folder: Path) -> None:
+def test_a_deletion_remains_in_effect_if_its_post_is_damaged(folder: Path) -> None:
     stones = [value for key, value in rows(folder) if key.startswith(b"!chat!deleted!")]
     deleted_by: bytes = msgpack.unpackb(stones[0])[1]
     change(folder, **{f"!data!{deleted_by.hex()}": b"garbage"})
@@ -109,7 +109,7 @@ def test_a_deletion_holds_although_its_post_is_damaged(folder: Path) -> None:
     assert ClosedStore(folder).rebuild().tombstones == len(stones)
 
 
-def test_bytes_that_are_no_post(folder: Path) -> None:
+def test_the_bytes_of_an_invalid_post_are_found(folder: Path) -> None:
     key = next(k for k, _ in rows(folder) if k.startswith(b"!data!"))
     change(folder, **{key.decode(): b"garbage"})
     (folder / "other").touch()
@@ -119,12 +119,12 @@ def test_bytes_that_are_no_post(folder: Path) -> None:
     assert (report.lost_posts, number, "does not decode" in reason) == (1, 1, True)
 
 
-def test_a_row_that_belongs_to_no_view(folder: Path) -> None:
+def test_a_row_of_an_unknown_view_is_found(folder: Path) -> None:
     change(folder, **{"!nobody!knows": b"x"})
-    assert any("belongs to no view" in problem for problem in problems(folder))
+    assert any("does not belong to a view" in problem for problem in problems(folder))
 
 
-def test_a_deleted_post_that_came_back(folder: Path) -> None:
+def test_a_restored_deleted_post_is_found(folder: Path) -> None:
     post = BOB.text("default", "zombie")
     with CableStore.open(folder) as store:
         store.ingest(raws(BOB.delete(post)))
@@ -134,13 +134,13 @@ def test_a_deleted_post_that_came_back(folder: Path) -> None:
     assert any("a post that its author deleted" in problem for problem in problems(folder))
 
 
-def test_an_arrival_log_that_repeats(folder: Path) -> None:
+def test_a_reused_next_number_of_the_arrival_log_is_found(folder: Path) -> None:
     change(folder, **{"!arrival!next": b"2"})
     (folder / "other").touch()
     assert any("next number that is already used" in problem for problem in problems(folder))
 
 
-def test_a_number_that_occurs_twice_in_the_arrival_log(folder: Path) -> None:
+def test_a_duplicate_number_in_the_arrival_log_is_found(folder: Path) -> None:
     key, value = next(row for row in rows(folder) if row[0].startswith(b"!arrival!log!"))
     change(folder, **{key.decode(): value * 2})
     change(folder, **{key.decode()[:-1] + "2": value})
@@ -148,7 +148,7 @@ def test_a_number_that_occurs_twice_in_the_arrival_log(folder: Path) -> None:
     assert any("a number that occurs twice" in problem for problem in problems(folder))
 
 
-def test_many_problems_are_counted_and_some_are_reported(tmp_path: Path) -> None:
+def test_all_problems_are_counted_and_at_most_a_hundred_are_reported(tmp_path: Path) -> None:
     with CableStore.open(tmp_path) as store:
         store.ingest(raws(*(ANN.text("default", str(i)) for i in range(500))), verify=False)
     lost = [key for key, _ in rows(tmp_path) if key.startswith((b"!author!", b"!chat!text!"))]
@@ -167,7 +167,7 @@ def test_bad_signatures_are_found_on_request(tmp_path: Path) -> None:
         assert [str(p).split(":")[1] for p in store.check(signatures=True).problems] == [" a post with a bad signature"]
 
 
-def test_check_reports_how_far_it_is(store: CableStore) -> None:
+def test_a_check_reports_its_progress(store: CableStore) -> None:
     store.ingest(raws(*(ANN.text("default", str(i)) for i in range(20))))
     steps: list[int] = []
     report = store.check(progress=steps.append)
@@ -216,7 +216,7 @@ DAMAGE = [
 
 
 @pytest.mark.parametrize(("key", "value"), DAMAGE, ids=lambda part: repr(part)[:30])
-def test_damage_beside_whole_posts_is_reported_and_mended(folder: Path, key: str, value: bytes) -> None:
+def test_damage_beside_valid_posts_is_reported(folder: Path, key: str, value: bytes) -> None:
     change(folder, **{key: value})
     with contextlib.suppress(CorruptStoreError):
         assert not ClosedStore(folder).check().is_clean or key.startswith("!local!")
@@ -227,7 +227,7 @@ def test_damage_beside_whole_posts_is_reported_and_mended(folder: Path, key: str
 
 
 @pytest.mark.parametrize(("key", "value"), DAMAGE, ids=lambda part: repr(part)[:30])
-def test_a_rebuild_mends_damage_beside_whole_posts(folder: Path, key: str, value: bytes) -> None:
+def test_a_rebuild_repairs_damage_beside_valid_posts(folder: Path, key: str, value: bytes) -> None:
     before = dict(rows(folder))[b"!arrival!next"]
     change(folder, **{key: value})
     assert ClosedStore(folder).rebuild().lost_posts == 0 or key.startswith("!data!")
@@ -240,7 +240,7 @@ def test_a_rebuild_without_an_arrival_log_counts_no_arrivals(folder: Path) -> No
     assert ClosedStore(folder).rebuild().arrivals == 0
 
 
-def test_a_damaged_row_of_what_discarded_posts_changed_is_damage(folder: Path) -> None:
+def test_a_damaged_row_of_changes_by_discarded_posts_is_reported(folder: Path) -> None:
     change(folder, **{"!local!touched!x": msgpack.packb([b"x"])})
     with CableStore.open(folder) as store, store.snapshot() as snapshot, pytest.raises(CorruptStoreError):
         list(touched_keys(snapshot.reader, 0, 1))

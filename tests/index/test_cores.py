@@ -36,7 +36,7 @@ def test_a_process_on_one_core_starts_one_process() -> None:
     assert done.stdout.split() == ["1", "1", "1", "False"]
 
 
-def test_one_module_counts_cores() -> None:
+def test_only_one_module_counts_cores() -> None:
     assert usable_cores() >= 1
     modules = [file for folder in ("cablestore", "reindex", "views") for file in (ROOT / folder).rglob("*.py")]
     counting = {file.name for file in modules if "cpu_count" in file.read_text() or "affinity" in file.read_text()}

@@ -70,7 +70,7 @@ def assert_whole_and_holds(folder: Path, said: list[list[str]], held: set[str]) 
 @pytest.mark.thorough("3-back-to", "3-delete", "3-import", "3-prune", "3-rebuild")
 @pytest.mark.parametrize("work", WORK)
 @pytest.mark.parametrize("kills", [3, pytest.param(170, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])])
-def test_kill_9_at_random_instants(tmp_path: Path, work: str, kills: int) -> None:
+def test_a_store_survives_kill_9_at_random_moments(tmp_path: Path, work: str, kills: int) -> None:
     """There are 18 kills in a normal run, a thousand in a soak.
 
     Each child process continues with the data of the last one.
@@ -119,7 +119,7 @@ else:
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("point", ["write", "close new database", "replace header", "activate", "remove"])
-def test_kill_9_at_named_instants(tmp_path: Path, point: str, when: str) -> None:
+def test_a_store_survives_kill_9_at_named_steps(tmp_path: Path, point: str, when: str) -> None:
     folder = tmp_path / "store"
     with CableStore.open(folder) as store:
         post = ANN.text("default", "x")

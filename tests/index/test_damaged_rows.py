@@ -180,7 +180,7 @@ def whole() -> Iterator[tuple[Path, dict[str, list[Row]], list[object]]]:
             yield folder / "whole", rows, [read(store) for read in READS]
 
 
-def test_each_kind_of_row_is_damaged(whole: tuple[Path, dict[str, list[Row]], list[object]]) -> None:
+def test_the_damaged_rows_are_of_every_kind(whole: tuple[Path, dict[str, list[Row]], list[object]]) -> None:
     assert sorted(whole[1]) == sorted(KINDS)
 
 
@@ -215,7 +215,7 @@ def is_clean(path: Path) -> bool:
 @pytest.mark.thorough(*(f"{kind}-subtle" for kind in KINDS))
 @pytest.mark.parametrize("is_coarse", [True, False], ids=["coarse", "subtle"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_damage_is_reported_and_mended(
+def test_damage_is_reported_and_repaired(
     kind: str, is_coarse: bool, whole: tuple[Path, dict[str, list[Row]], list[object]]
 ) -> None:
     path, rows, expected = whole

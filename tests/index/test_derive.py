@@ -50,7 +50,7 @@ run_sizes = st.tuples(st.sampled_from((1, 700, 3000)), st.sampled_from((150, 100
 @pytest.mark.thorough
 @settings(max_examples=settings().max_examples // 2)
 @given(histories(), run_sizes)
-def test_rebuilt_in_pieces_and_checked_in_pieces(
+def test_a_database_that_is_rebuilt_in_pieces_equals_the_original(
     history: tuple[Dialect, list[Post]], sizes: tuple[int, int, int]
 ) -> None:
     dialect, posts = history
@@ -140,7 +140,7 @@ def test_a_check_finds_the_same_with_and_without_runs(
         assert at_once != (0, [])
 
 
-def test_boundaries_are_no_more_than_there_are_keys() -> None:
+def test_the_number_of_boundaries_is_at_most_the_number_of_keys() -> None:
     """A peer may delete hashes of its choice, all of them small. The estimate must not be a billion buckets."""
     sample = [(b"%04d" % number, b"x" * 100) for number in range(500)]
     assert len(choose_boundaries(sample, 2 * 10**9)) <= len(sample)
@@ -151,7 +151,7 @@ def test_boundaries_are_no_more_than_there_are_keys() -> None:
     assert [len(part) for part in into_buckets(sample, even)] == [99, 100, 100, 100, 101]
 
 
-def test_pieces_combine_however_the_posts_were_cut() -> None:
+def test_pieces_of_any_size_combine_to_the_same_rows() -> None:
     posts = sorted(
         (ANN.join("a"), ANN.leave("a"), BOB.join("a"), ANN.topic("a", "x"), ANN.named("ann")), key=lambda p: p.hash
     )

@@ -78,7 +78,7 @@ def assert_survived(folder: Path, said: list[list[str]]) -> None:
 
 
 @pytest.mark.parametrize("limit_size_bytes", [1_000_000, 3_333_333])
-def test_a_file_that_cannot_grow(tmp_path: Path, limit_size_bytes: int) -> None:
+def test_a_store_survives_a_limit_on_the_size_of_files(tmp_path: Path, limit_size_bytes: int) -> None:
     assert_survived(tmp_path / "store", fill(tmp_path / "store", str(limit_size_bytes)))
 
 
@@ -144,8 +144,8 @@ def test_a_store_continues_when_there_is_space_again(tmp_path: Path, limit_size_
     command = [sys.executable, "-c", MEND, str(tmp_path / "store"), str(limit_size_bytes)]
     found = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=LIMIT_S)
     assert found.returncode == -signal.SIGKILL, found.stderr
-    *told, stored = found.stdout.splitlines()
-    assert told == ["snapshot ended"] * 3
+    *ended, stored = found.stdout.splitlines()
+    assert ended == ["snapshot ended"] * 3
     with CableStore.open(tmp_path / "store") as store:
         assert store.check().is_clean
         assert {post.hash.hex() for post in store.posts_by(ANN.key)} == set(stored.split()[1:])
@@ -169,14 +169,14 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.thorough
-def test_a_full_file_system(small_disk: Path) -> None:
+def test_a_store_survives_a_full_file_system(small_disk: Path) -> None:
     folder = small_disk / "store"
     said = fill(folder, "mounted")
     subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
     assert_survived(folder, said)
 
 
-def test_no_space_for_a_rebuild_leaves_the_store_as_it_was(small_disk: Path) -> None:
+def test_a_rebuild_without_space_leaves_the_store_unchanged(small_disk: Path) -> None:
     folder = small_disk / "store"
     with CableStore.open(folder) as store:
         store.ingest(raws(*(ANN.text("default", "x" * 3000 + str(i)) for i in range(700))), verify=False)
@@ -194,7 +194,7 @@ def test_no_space_for_a_rebuild_leaves_the_store_as_it_was(small_disk: Path) -> 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("free_kb", [3500, 2600, 2300, 1500, 600])
-def test_no_space_for_a_rebuild_in_processes(small_disk: Path, free_kb: int) -> None:
+def test_a_rebuild_in_processes_without_space_leaves_the_store_unchanged(small_disk: Path, free_kb: int) -> None:
     """LevelDB does not report a failed write of the end of a table. The joined database must not lack rows."""
     folder = small_disk / "store"
     with CableStore.open(folder) as store:
@@ -288,7 +288,7 @@ def damage_tables(folder: Path, damage: Callable[[Path], object]) -> int:
     return count
 
 
-def test_a_damaged_block(folder: Path, posts: list[Post]) -> None:
+def test_a_rebuild_rescues_most_posts_from_damaged_blocks(folder: Path, posts: list[Post]) -> None:
     assert damage_tables(folder, lambda file: overwrite(file, 0.5, b"\xa5" * 64)) > 1
     with CableStore.open(folder) as store:
         assert 0.9 * len(posts) < readable(store, posts) < len(posts)
@@ -297,7 +297,7 @@ def test_a_damaged_block(folder: Path, posts: list[Post]) -> None:
     assert rescued(folder, posts) >= 0.9 * len(posts)
 
 
-def test_a_truncated_table(folder: Path, posts: list[Post]) -> None:
+def test_a_rebuild_rescues_all_readable_posts_of_truncated_tables(folder: Path, posts: list[Post]) -> None:
     assert damage_tables(folder, lambda file: os.truncate(file, file.stat().st_size // 2)) > 1
     with CableStore.open(folder) as store:
         count = readable(store, posts)
@@ -308,7 +308,7 @@ def test_a_truncated_table(folder: Path, posts: list[Post]) -> None:
 
 
 @pytest.mark.thorough
-def test_damage_in_the_metadata_of_the_database(folder: Path, posts: list[Post]) -> None:
+def test_a_rebuild_rescues_posts_of_a_database_with_damaged_metadata(folder: Path, posts: list[Post]) -> None:
     for file in database_files(folder, "*.ldb"):
         overwrite(file, 0.5, b"\xa5" * 64)
         overwrite(file, 0.98, b"\xa5" * 64)
@@ -324,7 +324,7 @@ def test_damage_in_the_metadata_of_the_database(folder: Path, posts: list[Post])
 )
 @pytest.mark.parametrize("pattern", ["CURRENT", "MANIFEST-*"])
 @pytest.mark.parametrize("damage", [Path.unlink, lambda f: os.truncate(f, 7), lambda f: f.write_bytes(b"\x00" * 99)])
-def test_a_lost_or_damaged_index_of_files_costs_nothing(
+def test_a_rebuild_restores_a_lost_or_damaged_list_of_files(
     folder: Path, posts: list[Post], pattern: str, damage: Callable[[Path], object]
 ) -> None:
     damage(database_files(folder, pattern)[-1])
@@ -337,7 +337,9 @@ def test_a_lost_or_damaged_index_of_files_costs_nothing(
 
 @pytest.mark.thorough(".\\n", "LOG\\n", "MANIFEST-1\\x00\\n", "\\x00\\x00\\x00\\x00\\x00\\x00\\x00T-000006\\n")
 @pytest.mark.parametrize("name", [b"\x00" * 7 + b"T-000006\n", b"LOG\n", b"../lock\n", b"MANIFEST-1\x00\n", b".\n"])
-def test_a_current_file_that_names_another_file_is_damage(folder: Path, posts: list[Post], name: bytes) -> None:
+def test_a_current_file_that_names_another_file_is_reported_as_damage(
+    folder: Path, posts: list[Post], name: bytes
+) -> None:
     """LevelDB opens any file that it names, and reports a folder as a failed write."""
     database_files(folder, "CURRENT")[-1].write_bytes(name)
     with pytest.raises(CorruptStoreError, match="cablestore rebuild"):
@@ -345,7 +347,7 @@ def test_a_current_file_that_names_another_file_is_damage(folder: Path, posts: l
     assert rescued(folder, posts) == len(posts) - 1
 
 
-def test_a_damaged_log_is_not_silently_cut(tmp_path: Path, posts: list[Post]) -> None:
+def test_a_damaged_log_is_not_silently_truncated(tmp_path: Path, posts: list[Post]) -> None:
     """By default LevelDB drops unreadable data of its log, and does not report it."""
     code = """
 import os, signal, sys
@@ -373,7 +375,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.mark.thorough
-def test_random_damage_never_gives_a_foreign_error(tmp_path: Path, posts: list[Post]) -> None:
+def test_random_damage_never_raises_a_foreign_error(tmp_path: Path, posts: list[Post]) -> None:
     with CableStore.open(tmp_path / "whole") as store:
         store.ingest(raws(*posts[:400], ANN.delete(posts[0])), verify=False)
     for seed in range(25):

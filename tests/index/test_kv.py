@@ -43,7 +43,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databas
 ROWS: dict[bytes, bytes | None] = {b"a": b"1", b"b": b"2", b"b!x": b"", b"c": b"3"}
 
 
-def test_rows_come_back(database: Database) -> None:
+def test_written_rows_are_read(database: Database) -> None:
     database.write(ROWS, sync=True)
     with database.snapshot() as state:
         assert state.get(b"a") == b"1"
@@ -55,7 +55,7 @@ def test_rows_come_back(database: Database) -> None:
 
 
 @given(changes, st.lists(keys))
-def test_rows_in_order_are_those_of_look_ups(rows: dict[bytes, bytes | None], asked: list[bytes]) -> None:
+def test_reads_in_order_equal_single_reads(rows: dict[bytes, bytes | None], asked: list[bytes]) -> None:
     database = MemoryDB()
     database.write({b"a!" + key: value for key, value in rows.items()} | {b"Z": b"", b"b": b""}, sync=False)
     with database.snapshot() as state:
@@ -63,7 +63,7 @@ def test_rows_in_order_are_those_of_look_ups(rows: dict[bytes, bytes | None], as
         assert [value(key) for key in sorted(asked)] == [state.get(b"a!" + key) for key in sorted(asked)]
 
 
-def test_a_scan_backwards_has_its_first_row(database: Database) -> None:
+def test_a_reverse_scan_includes_its_first_row(database: Database) -> None:
     database.write(ROWS, sync=False)
     with database.snapshot() as state:
         assert list(state.scan(b"b", b"c", reverse=True)) == [(b"b!x", b""), (b"b", b"2")]
@@ -73,7 +73,7 @@ def test_a_scan_backwards_has_its_first_row(database: Database) -> None:
         assert list(state.scan(b"", b"a", reverse=True)) == []
 
 
-def test_a_long_scan_is_complete_both_ways(database: Database) -> None:
+def test_a_long_scan_is_complete_in_both_directions(database: Database) -> None:
     rows: dict[bytes, bytes | None] = {b"%06d" % i: b"%d" % i for i in range(3000)}
     database.write(rows, sync=False)
     with database.snapshot() as state:
@@ -81,7 +81,7 @@ def test_a_long_scan_is_complete_both_ways(database: Database) -> None:
         assert [k for k, _ in state.scan(b"000010", b"002990", reverse=True)] == sorted(rows)[10:2990][::-1]
 
 
-def test_a_snapshot_stands_still(database: Database) -> None:
+def test_writes_do_not_change_a_snapshot(database: Database) -> None:
     database.write(ROWS, sync=False)
     with database.snapshot() as before:
         database.write({b"a": b"new", b"b": None, b"d": b"4"}, sync=False)
@@ -112,7 +112,7 @@ def test_after_close_every_call_raises_an_error(database: Database) -> None:
         list(scan)
 
 
-def test_an_older_state_ends_with_the_database_too(database: Database) -> None:
+def test_an_older_snapshot_raises_an_error_after_the_database_is_closed(database: Database) -> None:
     database.write(ROWS, sync=False)
     older = database.snapshot()
     scan = older.scan(b"", b"\xff")
@@ -130,7 +130,7 @@ def test_an_older_state_ends_with_the_database_too(database: Database) -> None:
         list(older.scan(b"", b"\xff"))
 
 
-def test_a_closed_state_is_not_kept(database: Database) -> None:
+def test_closed_snapshots_are_freed(database: Database) -> None:
     database.write(ROWS, sync=False)
     states = [database.snapshot() for _ in range(10)]
     held = [weakref.ref(state) for state in states]
@@ -233,7 +233,7 @@ def test_closing_waits_for_a_compaction(compacting: tuple[LevelDB, SlowCompactio
 
 
 @given(st.lists(changes, max_size=5), changes, keys, keys)
-def test_an_overlay_shows_what_a_write_would_leave(
+def test_an_overlay_equals_the_database_after_the_write(
     before: list[dict[bytes, bytes | None]], on_top: dict[bytes, bytes | None], start: bytes, stop: bytes
 ) -> None:
     database = MemoryDB()
@@ -254,11 +254,11 @@ def test_an_overlay_shows_what_a_write_would_leave(
 @given(st.lists(changes, max_size=6), keys, keys)
 def test_the_mirror_has_the_same_rows(batches: list[dict[bytes, bytes | None]], start: bytes, stop: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        real, twin = LevelDB(Path(folder), Tuning(write_buffer_size_bytes=65536), create=True), MemoryDB()
+        real, mirror = LevelDB(Path(folder), Tuning(write_buffer_size_bytes=65536), create=True), MemoryDB()
         for rows in batches:
             real.write(rows, sync=False)
-            twin.write(rows, sync=False)
-        with real.snapshot() as a, twin.snapshot() as b:
+            mirror.write(rows, sync=False)
+        with real.snapshot() as a, mirror.snapshot() as b:
             for reverse in (False, True):
                 expected = list(b.scan(start, stop, reverse=reverse))
                 for at_once in (0, 1, 2, 1000):
@@ -267,7 +267,7 @@ def test_the_mirror_has_the_same_rows(batches: list[dict[bytes, bytes | None]], 
 
 
 @given(st.lists(st.tuples(changes, st.booleans()), max_size=8))
-def test_states_stand_still_between_writes(steps: list[tuple[dict[bytes, bytes | None], bool]]) -> None:
+def test_writes_do_not_change_any_older_snapshot(steps: list[tuple[dict[bytes, bytes | None], bool]]) -> None:
     """Each state has the rows of its time, before and after writes, in every kind of read and in begun scans."""
     rows: dict[bytes, bytes] = {}
     with tempfile.TemporaryDirectory() as folder, closing(LevelDB(Path(folder), create=True)) as database:
@@ -345,7 +345,7 @@ def test_versions_in_two_tables_are_merged_when_a_database_is_opened(tmp_path: P
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_rows_read_at_once_do_not_end_at_damage(tmp_path: Path, reverse: bool) -> None:
+def test_a_scan_in_blocks_raises_an_error_at_damage(tmp_path: Path, reverse: bool) -> None:
     rows: dict[bytes, bytes | None] = {b"%06d" % i: b"%d" % i * 10 for i in range(5000)}
     database = LevelDB(tmp_path / "db", create=True)
     database.write(rows, sync=True)

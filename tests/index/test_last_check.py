@@ -51,7 +51,7 @@ def made(tmp_path: Path) -> Made:
     return Made(path, began_ms)
 
 
-def test_a_check_of_an_open_store(made: Made) -> None:
+def test_a_check_of_an_open_store_is_recorded(made: Made) -> None:
     with CableStore.open(made.path) as store:
         store.check()
         found = made.recorded()
@@ -60,7 +60,7 @@ def test_a_check_of_an_open_store(made: Made) -> None:
     assert made.recorded().signatures
 
 
-def test_a_check_of_a_closed_store_that_finds_problems(made: Made) -> None:
+def test_a_check_of_a_closed_store_records_its_problems(made: Made) -> None:
     closed = ClosedStore(made.path)
     assert closed.check(signatures=True).is_clean
     assert (made.recorded().problems, made.recorded().signatures) == (0, True)
@@ -73,7 +73,7 @@ def test_a_check_of_a_closed_store_that_finds_problems(made: Made) -> None:
     assert made.recorded() == found
 
 
-def test_a_check_that_only_reads_leaves_the_record(made: Made) -> None:
+def test_a_read_only_check_does_not_change_the_record(made: Made) -> None:
     before = snapshot(made.path)
     assert ClosedStore(made.path, read_only=True).check().is_clean
     with CableStore.open(made.path, read_only=True) as store:
@@ -85,7 +85,7 @@ def test_a_check_that_only_reads_leaves_the_record(made: Made) -> None:
     assert made.recorded() == found
 
 
-def test_a_check_that_fails_leaves_the_record(made: Made) -> None:
+def test_a_failed_check_does_not_change_the_record(made: Made) -> None:
     ClosedStore(made.path).check()
     found = made.recorded()
     for table in (made.path / "generation-000001").glob("MANIFEST-*"):
@@ -95,7 +95,7 @@ def test_a_check_that_fails_leaves_the_record(made: Made) -> None:
     assert made.recorded() == found
 
 
-def test_a_check_of_a_store_in_memory() -> None:
+def test_a_store_in_memory_can_be_checked() -> None:
     with CableStore.in_memory() as store:
         assert store.check().is_clean
 
@@ -104,7 +104,7 @@ def test_a_check_of_a_store_in_memory() -> None:
     "content",
     [b"", b"{", b"[]", b'{"format": 2, "at_ms": 1, "posts": 1, "problems": 0, "signatures": false}', b'{"format": 1}'],
 )
-def test_a_damaged_record_counts_as_never_and_is_replaced(made: Made, content: bytes) -> None:
+def test_a_damaged_record_counts_as_missing_and_is_replaced(made: Made, content: bytes) -> None:
     (made.path / LAST_CHECK).write_bytes(content)
     assert last_check(made.path) is None
     assert ClosedStore(made.path).check().is_clean

@@ -61,7 +61,7 @@ def test_tables_that_are_not_listed_are_not_overwritten(
     assert {file.name: file.read_bytes() for file in killed.iterdir()} == before
 
 
-def test_a_lost_end_of_the_list_is_damage_for_readers_too(killed: Path) -> None:
+def test_readers_report_a_lost_end_of_the_manifest(killed: Path) -> None:
     for log in killed.glob("*.log"):
         log.unlink()
     with pytest.raises(CorruptStoreError, match="the end of its manifest is missing"):

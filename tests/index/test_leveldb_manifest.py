@@ -44,7 +44,7 @@ def held(path: Path) -> Rows:
     return rows
 
 
-def test_tables_are_those_that_leveldb_lists(tmp_path: Path, rng: random.Random) -> None:
+def test_the_read_tables_are_those_that_leveldb_lists(tmp_path: Path, rng: random.Random) -> None:
     """The database was written, changed and compacted, so its manifest has tables that were removed."""
     path = made(tmp_path / "db", rows_of(rng, b"a", 3_000))
     database = LevelDB(path)
@@ -60,7 +60,7 @@ def test_tables_are_those_that_leveldb_lists(tmp_path: Path, rng: random.Random)
     assert found.last_write >= 3_300
 
 
-def test_parts_joined_have_all_rows_and_take_more(tmp_path: Path, rng: random.Random) -> None:
+def test_a_joined_database_has_all_rows_and_accepts_writes(tmp_path: Path, rng: random.Random) -> None:
     """The keys are so long that the list needs several blocks of a manifest. Later writes override the joined rows."""
     parts = {prefix: rows_of(rng, prefix * 10_000, 500) for prefix in (b"a", b"b", b"c")}
     paths = [made(tmp_path / prefix.decode(), rows) for prefix, rows in parts.items()]
@@ -88,11 +88,11 @@ def test_no_table_is_on_the_first_level(tmp_path: Path, rng: random.Random) -> N
 @pytest.mark.parametrize(
     ("size_bytes", "level"), [(0, 1), (10 * 2**20 - 1, 1), (10 * 2**20, 2), (2**40, 6), (2**50, 6), (2 * 10**9, 4)]
 )
-def test_the_level_may_have_that_many_bytes(size_bytes: int, level: int) -> None:
+def test_the_level_depends_on_the_size(size_bytes: int, level: int) -> None:
     assert leveldb_manifest._level_of(size_bytes) == level
 
 
-def test_rows_that_are_in_no_table_are_not_left_behind(tmp_path: Path) -> None:
+def test_a_part_with_rows_outside_its_tables_is_rejected(tmp_path: Path) -> None:
     """The last rows of a part could not be written, as in a copy of an open database."""
     database = LevelDB(tmp_path / "part", create=True)
     database.write({b"key": b"value"}, sync=True)
@@ -108,7 +108,7 @@ def test_rows_that_are_in_no_table_are_not_left_behind(tmp_path: Path) -> None:
     joined.close()
 
 
-def test_nothing_joined_is_an_empty_database(tmp_path: Path) -> None:
+def test_joining_an_empty_part_creates_an_empty_database(tmp_path: Path) -> None:
     join_tables([made(tmp_path / "empty", {})], tmp_path / "joined")
     assert held(tmp_path / "joined") == {}
 
@@ -119,7 +119,7 @@ def test_ranges_that_overlap_are_rejected(tmp_path: Path, rng: random.Random) ->
         join_tables([made(tmp_path / "one", rows), made(tmp_path / "two", rows)], tmp_path / "joined")
 
 
-def test_a_table_that_is_cut_off_or_gone_is_rejected(tmp_path: Path, rng: random.Random) -> None:
+def test_a_truncated_or_missing_table_is_rejected(tmp_path: Path, rng: random.Random) -> None:
     part = made(tmp_path / "part", rows_of(rng, b"a", 500))
     table = next(part.glob("*.ldb"))
     with table.open("r+b") as file:
@@ -160,12 +160,12 @@ def test_a_record_of_any_size_is_read_as_it_was_written(size: int) -> None:
 
 
 @pytest.mark.parametrize("size", range(2**15 - 16, 2**15 + 2))
-def test_a_record_that_ends_where_a_block_does(size: int) -> None:
+def test_a_record_that_ends_with_its_block_is_read(size: int) -> None:
     record = bytes(size)
     assert list(read_records(recorded(record))) == [record]
 
 
-def test_the_checksum_is_that_of_the_known_answer() -> None:
+def test_the_checksum_matches_a_known_answer() -> None:
     """RFC 3720, B.4: 32 bytes of zeros. The mask is reverted."""
     masked = leveldb_log._masked_crc32c(bytes(32)) - 0xA282EAD8 & 0xFFFFFFFF
     assert (masked << 15 | masked >> 17) & 0xFFFFFFFF == 0x8A9136AA

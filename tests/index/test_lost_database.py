@@ -76,7 +76,7 @@ def content_of(folder: Path) -> dict[str, bytes | None]:
 
 
 @pytest.mark.parametrize("lose", LOSSES)
-def test_no_command_makes_a_database_where_one_is_lost(
+def test_no_command_creates_a_database_in_place_of_a_lost_one(
     run: Run, folder: Path, lose: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -92,7 +92,7 @@ def test_no_command_makes_a_database_where_one_is_lost(
         assert content_of(folder) == before, command
 
 
-def test_no_reindexing_takes_it_for_a_new_store(run: Run, folder: Path, tmp_path: Path) -> None:
+def test_reindexing_rejects_a_store_with_a_lost_database(run: Run, folder: Path, tmp_path: Path) -> None:
     pytest.importorskip("pyspark")
     ClosedStore(folder).export(tmp_path / "export")
     for lose in (names_another, has_no_header):
@@ -105,7 +105,7 @@ def test_no_reindexing_takes_it_for_a_new_store(run: Run, folder: Path, tmp_path
     assert run("reindex", "--verify", folder)[0] == 3
 
 
-def test_an_open_in_a_program_is_rejected_too(folder: Path) -> None:
+def test_every_function_rejects_a_store_with_a_lost_database(folder: Path) -> None:
     names_another(folder)
 
     closed = ClosedStore(folder)
@@ -116,7 +116,7 @@ def test_an_open_in_a_program_is_rejected_too(folder: Path) -> None:
         ClosedStore(folder).export(folder.with_name("out"))
 
 
-def test_without_any_generation_the_error_explains_it(run: Run, folder: Path) -> None:
+def test_a_store_without_any_generation_raises_an_error_with_the_reason(run: Run, folder: Path) -> None:
     shutil.rmtree(folder / FIRST)
     status, _, complaint = run("channels", "-s", folder)
     assert status == 3
@@ -128,7 +128,7 @@ def test_without_any_generation_the_error_explains_it(run: Run, folder: Path) ->
     assert (folder / "identity").read_text() == key
 
 
-def test_a_database_that_lost_all_its_rows_is_not_taken_for_a_new_one(run: Run, folder: Path) -> None:
+def test_a_database_without_rows_is_not_treated_as_new(run: Run, folder: Path) -> None:
     """A folder in which version 0.6 was killed while it created the store is not a new one either."""
     shutil.rmtree(folder / FIRST)
     LevelDB(folder / FIRST, create=True).close()
@@ -143,7 +143,7 @@ def test_a_database_that_lost_all_its_rows_is_not_taken_for_a_new_one(run: Run, 
 
 
 @pytest.mark.parametrize("create", [True, False])
-def test_a_folder_of_generations_without_a_header_is_no_new_store(folder: Path, create: bool) -> None:
+def test_a_folder_of_generations_without_a_header_is_not_a_new_store(folder: Path, create: bool) -> None:
     (folder / "STORE").unlink()
     for name in ("lock", "identity"):
         (folder / name).unlink()
@@ -165,19 +165,19 @@ def emptied(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("lose", [*LOSSES, garbage, emptied])
-def test_a_lost_header_is_made_again(run: Run, folder: Path, lose: Callable[[Path], None]) -> None:
+def test_a_lost_header_is_recreated(run: Run, folder: Path, lose: Callable[[Path], None]) -> None:
     with CableStore.open(folder) as store:
         before, posts = store.dump_digest(), sum(store.stats().posts.values())
     lose(folder)
     status, said, complaint = run("generations", "--recover", FIRST, "-s", folder)
     assert status == 0, complaint
-    assert f"{posts} posts recovered" in said
+    assert f"recovered {posts} posts" in said
     with CableStore.open(folder) as store:
         assert store.dump_digest() == before
         assert store.check().is_clean
 
 
-def test_the_dialect_comes_from_the_database(run: Run, tmp_path: Path) -> None:
+def test_a_recovered_header_has_the_dialect_of_the_database(run: Run, tmp_path: Path) -> None:
     folder = tmp_path / "store"
     with CableStore.open(folder, dialect=DRAFT8) as store:
         store.post("default", "x")
@@ -187,7 +187,7 @@ def test_the_dialect_comes_from_the_database(run: Run, tmp_path: Path) -> None:
         assert store.dialect is DRAFT8
 
 
-def test_a_recovered_store_is_another_one_for_exports(folder: Path) -> None:
+def test_a_recovered_store_has_a_new_id(folder: Path) -> None:
     """The recovered store may have another arrival log than the one to which exports of the lost database refer."""
     known = json.loads((folder / "STORE").read_text())["store"]
     names_another(folder)
@@ -195,7 +195,7 @@ def test_a_recovered_store_is_another_one_for_exports(folder: Path) -> None:
     assert json.loads((folder / "STORE").read_text())["store"] != known
 
 
-def test_what_cannot_be_recovered(run: Run, folder: Path) -> None:
+def test_unfinished_and_unknown_generations_are_not_recovered(run: Run, folder: Path) -> None:
     names_an_unfinished_one(folder)
     before = content_of(folder)
     for name, reason in (
@@ -213,7 +213,7 @@ def test_what_cannot_be_recovered(run: Run, folder: Path) -> None:
     assert not folder.with_name("nothing").exists()
 
 
-def test_a_generation_that_is_damaged_comes_back_as_far_as_it_can_be_read(run: Run, folder: Path) -> None:
+def test_the_readable_part_of_a_damaged_generation_is_recovered(run: Run, folder: Path) -> None:
     (folder / "STORE").unlink()
     (folder / FIRST / "CURRENT").unlink()
     status, said, complaint = run("generations", "--recover", FIRST, "-s", folder)
@@ -240,7 +240,7 @@ def other_store(path: Path) -> Path:
     return path / NINTH
 
 
-def test_what_is_merely_not_named_is_never_removed(run: Run, folder: Path) -> None:
+def test_unnamed_generations_are_removed_only_if_requested_by_name(run: Run, folder: Path) -> None:
     kept = other_store(folder)
     before = content_of(kept)
     (folder / "generation-000012").mkdir()
@@ -257,18 +257,18 @@ def test_what_is_merely_not_named_is_never_removed(run: Run, folder: Path) -> No
     assert content_of(kept) == before
     assert run("generations", "--back-to", NINTH, "-s", folder)[0] == 2
     status, said, _ = run("generations", "--recover", NINTH, "-s", folder)
-    assert (status, "1 post recovered" in said) == (0, True)
+    assert (status, "recovered 1 post" in said) == (0, True)
     assert run("generations", "--remove", "generation-000014", "-s", folder)[0] == 0
     assert not (folder / "generation-000014").exists()
 
 
-def test_numbers_of_damaged_databases_are_not_given_again(folder: Path) -> None:
+def test_numbers_of_damaged_databases_are_not_reused(folder: Path) -> None:
     (folder / "damaged-000041").mkdir()
     ClosedStore(folder).rebuild()
     assert [each.name for each in ClosedStore(folder).generations()] == ["generation-000042"]
 
 
-def test_a_kept_generation_that_is_not_there_is_listed_as_missing(folder: Path) -> None:
+def test_a_missing_kept_generation_is_listed_as_missing(folder: Path) -> None:
     """A backup of the header and of its generation is valid."""
     header = json.loads((folder / "STORE").read_text())
     (folder / "STORE").write_text(json.dumps(header | {"generation": "generation-000002", "kept": [FIRST]}))
@@ -287,7 +287,7 @@ def test_a_kept_generation_that_is_not_there_is_listed_as_missing(folder: Path) 
         for name in ("generation-²", "000001", "generation-" + "9" * 5000)
     ],
 )
-def test_a_hostile_header_is_not_a_header(run: Run, folder: Path, text: str) -> None:
+def test_a_hostile_header_is_rejected_with_advice(run: Run, folder: Path, text: str) -> None:
     (folder / "STORE").write_text(text)
     with pytest.raises(OpenError, match=rf"--recover.*{FIRST}|{FIRST}.*--recover"):
         CableStore.open(folder)
@@ -361,7 +361,7 @@ def killed_at_each_step(path: Path, work: str) -> Iterator[int]:
 
 
 @pytest.mark.thorough
-def test_a_store_whose_making_was_killed_at_any_step_is_made(tmp_path: Path) -> None:
+def test_a_store_can_be_created_after_a_kill_at_any_step_of_its_creation(tmp_path: Path) -> None:
     path = tmp_path / "made"
     for step in killed_at_each_step(path, "init"):
         with CableStore.open(path) as store:
@@ -373,7 +373,7 @@ def test_a_store_whose_making_was_killed_at_any_step_is_made(tmp_path: Path) -> 
 
 
 @pytest.mark.thorough
-def test_a_rebuild_that_was_killed_at_any_step_leaves_no_second_database(folder: Path) -> None:
+def test_a_rebuild_that_is_killed_at_any_step_leaves_one_database(folder: Path) -> None:
     with CableStore.open(folder) as store:
         before = store.dump_digest()
     for step in killed_at_each_step(folder, "rebuild"):
@@ -385,7 +385,7 @@ def test_a_rebuild_that_was_killed_at_any_step_leaves_no_second_database(folder:
 
 
 @pytest.mark.thorough
-def test_a_removal_that_was_killed_at_any_step_leaves_a_whole_database_or_none(folder: Path) -> None:
+def test_a_removal_that_is_killed_at_any_step_leaves_a_complete_database_or_none(folder: Path) -> None:
     with locked_folder(folder) as opened:
         name = opened.begin()
         shutil.copytree(folder / FIRST, folder / name, dirs_exist_ok=True)
@@ -397,7 +397,7 @@ def test_a_removal_that_was_killed_at_any_step_leaves_a_whole_database_or_none(f
     assert step > 3
 
 
-def test_a_lost_header_between_two_databases_costs_neither(folder: Path) -> None:
+def test_recovery_of_a_lost_header_keeps_both_databases(folder: Path) -> None:
     """The process is killed when the header names the new database and the old one still exists.
 
     Then the header is lost.

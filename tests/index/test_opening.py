@@ -24,7 +24,7 @@ from cablestore.index.opening import READ_ONLY_ADVICE, opening
         (errno.EMFILE, False),
     ],
 )
-def test_only_a_store_that_cannot_be_written_is_to_be_read(
+def test_read_only_opening_is_advised_if_an_existing_store_cannot_be_written(
     tmp_path: Path, number: int, is_advised: bool, exists: bool
 ) -> None:
     header = tmp_path / "header"

@@ -104,7 +104,7 @@ def assert_equals_model(store: CableStore, model: Model) -> None:
 
 
 @given(histories(), st.randoms(use_true_random=False), st.lists(st.integers(1, 9), max_size=8), st.booleans())
-def test_any_order_any_batches_duplicates(
+def test_any_order_batches_and_duplicates_create_the_same_database(
     history: tuple[Dialect, list[Post]], random: Random, cuts: list[int], duplicates: bool
 ) -> None:
     dialect, posts = history
@@ -126,7 +126,9 @@ def test_any_order_any_batches_duplicates(
 
 @pytest.mark.thorough
 @given(histories(max_posts=16), st.randoms(use_true_random=False), st.lists(st.integers(1, 7), min_size=1, max_size=4))
-def test_on_disk_reopened_in_between(history: tuple[Dialect, list[Post]], random: Random, cuts: list[int]) -> None:
+def test_a_store_that_is_reopened_between_batches_has_the_same_database(
+    history: tuple[Dialect, list[Post]], random: Random, cuts: list[int]
+) -> None:
     dialect, posts = history
     with in_memory(dialect) as straight:
         feed(straight, posts, [])
@@ -151,7 +153,7 @@ def test_on_disk_reopened_in_between(history: tuple[Dialect, list[Post]], random
 
 @pytest.mark.thorough
 @given(histories(), st.randoms(use_true_random=False), st.sets(st.integers(0, 23)))
-def test_discarding_leaves_what_was_never_there(
+def test_discarded_posts_leave_no_rows_and_can_be_stored_again(
     history: tuple[Dialect, list[Post]], random: Random, indexes: set[int]
 ) -> None:
     """Storing and discarding equals rebuilding from the rest. Discarded posts that are offered again are stored."""
@@ -233,7 +235,7 @@ class Life(RuleBasedStateMachine):
         assert_whole(self.store)
 
     @invariant()
-    def log_tells_everything(self) -> None:
+    def log_has_every_post(self) -> None:
         live: set[bytes] = set()
         for event in self.store.events(timeout_s=0):
             (live.add if event.kind.name == "ACCEPTED" else live.discard)(event.hash)

@@ -101,7 +101,7 @@ def checked(folder: Path, in_processes: int) -> CheckReport:
 # --- any number of processes -----------------------------------------------------------------------
 
 
-def test_what_is_rebuilt_is_the_same_in_any_number_of_processes(folder: Path) -> None:
+def test_a_rebuild_has_the_same_result_in_any_number_of_processes(folder: Path) -> None:
     before = rows_of(folder)
     for in_processes in (2, 3, 1):
         report = rebuilt(folder, in_processes)
@@ -112,7 +112,7 @@ def test_what_is_rebuilt_is_the_same_in_any_number_of_processes(folder: Path) ->
 
 
 @pytest.mark.thorough
-def test_what_is_damaged_is_left_out_whoever_finds_it(folder: Path) -> None:
+def test_a_rebuild_in_any_number_of_processes_omits_damaged_posts(folder: Path) -> None:
     rows = dict(rows_of(folder))
     stones = [key for key in rows if key.startswith(b"!chat!deleted!")]
     posts = [key for key in rows if key.startswith(b"!data!")]
@@ -128,7 +128,7 @@ def test_what_is_damaged_is_left_out_whoever_finds_it(folder: Path) -> None:
     assert all(report.kept_aside for report in reports)
 
 
-def test_a_database_that_cannot_be_read_whole_is_read_as_far_as_it_can_be(folder: Path) -> None:
+def test_the_readable_part_of_a_damaged_database_is_rebuilt(folder: Path) -> None:
     table = max(database_of(folder).glob("*.ldb"), key=lambda path: path.stat().st_size)
     content = bytearray(table.read_bytes())
     content[content.index(b"!data!") + 200] ^= 0xFF
@@ -140,7 +140,7 @@ def test_a_database_that_cannot_be_read_whole_is_read_as_far_as_it_can_be(folder
 
 
 @pytest.mark.thorough
-def test_a_database_of_one_post_and_an_empty_one(tmp_path: Path) -> None:
+def test_a_database_with_one_post_or_none_is_rebuilt(tmp_path: Path) -> None:
     for posts in ([], [ANN.text("default", "alone")]):
         path = tmp_path / str(len(posts))
         store_at(path, posts)
@@ -151,7 +151,9 @@ def test_a_database_of_one_post_and_an_empty_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_where_the_file_system_knows_no_links(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rebuild_works_on_a_file_system_without_links(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = rows_of(folder)
 
     def refuse(*_: object) -> None:
@@ -164,15 +166,15 @@ def test_where_the_file_system_knows_no_links(folder: Path, tmp_path: Path, monk
     assert rows_of(folder) == before
 
 
-def test_what_is_large_is_shared_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_large_stores_are_rebuilt_in_several_processes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The default is `limits.SHARED_OUT_FROM_SIZE_BYTES`: for smaller stores the start of processes takes longer."""
     pools: list[int | None] = []
 
-    def told(number: int | None, *rest: Any) -> AbstractContextManager[Executor]:
+    def recording(number: int | None, *rest: Any) -> AbstractContextManager[Executor]:
         pools.append(number)
         return process_pool(number, *rest)
 
-    monkeypatch.setattr(parallel, "process_pool", told)
+    monkeypatch.setattr(parallel, "process_pool", recording)
     assert limits.SHARED_OUT_FROM_SIZE_BYTES > 2**25
     ClosedStore(folder).rebuild()
     assert pools == []
@@ -184,7 +186,7 @@ def test_what_is_large_is_shared_out(folder: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.thorough
-def test_processes_find_what_one_process_finds(folder: Path) -> None:
+def test_several_processes_find_the_same_problems_as_one(folder: Path) -> None:
     assert checked(folder, 2) == checked(folder, 1)
     rows = dict(rows_of(folder))
     authors = [key for key in rows if key.startswith(b"!author!")]
@@ -200,7 +202,7 @@ def test_processes_find_what_one_process_finds(folder: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_values_that_changed_places_are_found(folder: Path) -> None:
+def test_swapped_values_are_found(folder: Path) -> None:
     """Two rows have each other's values, so the numbers of rows and bytes, and the set of bytes, are unchanged."""
     rows = dict(rows_of(folder))
     keys = [key for key in rows if key.startswith(b"!chat!text!default!")]
@@ -215,17 +217,17 @@ def test_values_that_changed_places_are_found(folder: Path) -> None:
         change(folder, {one: rows[one], other: rows[other]})
 
 
-def test_a_store_that_is_whole_is_checked_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_valid_store_is_checked_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The exact check, which sorts all rows, runs only if something is wrong."""
     exact: list[bool] = []
     module = sys.modules["cablestore.index.check"]
     checker = module.Checker
 
-    def told(*arguments: object, **options: bool) -> object:
+    def recording(*arguments: object, **options: bool) -> object:
         exact.append(options["is_exact"])
         return checker(*arguments, **options)
 
-    monkeypatch.setattr(module, "Checker", told)
+    monkeypatch.setattr(module, "Checker", recording)
     assert checked(folder, 1).is_clean
     assert exact == [False]
     change(folder, {b"!author!zz": b"x"})
@@ -251,7 +253,7 @@ def children(parent: int) -> list[int]:
 
 
 @pytest.mark.thorough
-def test_a_process_that_is_killed_leaves_the_store_as_it_was(folder: Path) -> None:
+def test_a_killed_process_leaves_the_store_unchanged(folder: Path) -> None:
     before = rows_of(folder)
 
     def kill(_: int) -> None:
@@ -283,14 +285,14 @@ def script(tmp_path: Path) -> Path:
 
 
 @pytest.mark.thorough
-def test_a_script_needs_no_guard(folder: Path, script: Path) -> None:
+def test_a_script_does_not_need_a_main_guard(folder: Path, script: Path) -> None:
     """Processes of the standard library would each run the script again."""
     found = subprocess.run([sys.executable, script, folder, "0"], capture_output=True, text=True, check=False)
     assert (found.returncode, found.stdout, found.stderr) == (0, "done\n", "")
 
 
 @pytest.mark.thorough
-def test_processes_end_with_the_one_that_started_them(folder: Path, script: Path) -> None:
+def test_worker_processes_end_with_their_parent(folder: Path, script: Path) -> None:
     before = rows_of(folder)
     parent = subprocess.Popen([sys.executable, script, folder, "30"], stderr=subprocess.PIPE)
     wait_until(lambda: len(children(parent.pid)) == 2)
@@ -314,7 +316,7 @@ main()
 
 
 @pytest.mark.thorough
-def test_ctrl_c_says_one_line_at_any_instant(folder: Path, script: Path) -> None:
+def test_ctrl_c_prints_at_most_one_line_at_any_moment(folder: Path, script: Path) -> None:
     """A terminal sends it to all processes. The workers print nothing, even while they start.
 
     It may arrive just after the work is done, because Python takes a moment to exit.
@@ -376,7 +378,7 @@ main()
 
 @pytest.mark.thorough("1", "2", "3")
 @pytest.mark.parametrize("at", range(4))
-def test_ctrl_c_says_one_line_while_a_pool_is_made(folder: Path, at: int) -> None:
+def test_ctrl_c_prints_one_line_during_the_creation_of_a_pool(folder: Path, at: int) -> None:
     """Ctrl-C arrives after a semaphore was created, which a resource tracker would report as leaked."""
     done = interrupted(WHILE_A_POOL_IS_MADE, str(at), "rebuild", "--store", folder)
     assert (done.stderr.strip(), done.returncode) == INTERRUPTED

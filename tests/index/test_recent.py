@@ -35,7 +35,7 @@ def assert_right(store: CableStore) -> None:
 
 
 @pytest.mark.parametrize(("rows", "size_bytes"), [(4_096, 2_048), (0, 2_048), (9, 2_048), (60, 100), (4_096, 0)])
-def test_a_store_is_the_same_however_much_is_remembered(
+def test_the_size_of_the_cache_does_not_change_the_store(
     monkeypatch: pytest.MonkeyPatch, rows: int, size_bytes: int
 ) -> None:
     """At most MAX_ROWS_REMEMBERED, none above MAX_ROW_REMEMBERED_SIZE_BYTES."""
@@ -81,7 +81,7 @@ def assert_groups_right(store: CableStore) -> None:
 
 
 @pytest.mark.parametrize(("groups", "rows"), [(64, 256), (1, 256), (64, 3), (64, 0)])
-def test_own_posts_link_to_the_heads_however_much_is_remembered(
+def test_own_posts_link_to_the_heads_for_any_size_of_the_cache(
     monkeypatch: pytest.MonkeyPatch, groups: int, rows: int
 ) -> None:
     """At most MAX_GROUPS_REMEMBERED channels, none with more than MAX_GROUP_ROWS_REMEMBERED rows."""
@@ -135,7 +135,7 @@ class Failing(MemoryDB):
 
 
 @pytest.mark.parametrize("fails", ["before", "after"])
-def test_nothing_is_remembered_of_a_write_that_failed(fails: str) -> None:
+def test_rows_of_a_failed_write_are_not_cached(fails: str) -> None:
     """The rows in the database are read again."""
     with CableStore.in_memory() as store:
         database = Failing()
@@ -161,7 +161,7 @@ def test_nothing_is_remembered_of_a_write_that_failed(fails: str) -> None:
         assert channel.members == (2 if fails == "before" else 3)
 
 
-def test_posts_that_are_remembered_hide_no_damage() -> None:
+def test_cached_posts_do_not_hide_damage() -> None:
     """MAX_POSTS_REMEMBERED, MAX_POST_REMEMBERED_SIZE_BYTES: all are read as they were written, in any order."""
     many = [ANN.text("default", str(number)) for number in range(limits.MAX_POSTS_REMEMBERED + 50)]
     large = [ANN.text("default", "x" * (limits.MAX_POST_REMEMBERED_SIZE_BYTES - less)) for less in (1_000, 1)]

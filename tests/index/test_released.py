@@ -53,7 +53,7 @@ def require_upgrade(store: Path, version: str) -> None:
         CableStore.open(store)
 
 
-def test_a_store_is_backed_up_as_it_is_and_restored_with_the_views_of_this_version(
+def test_a_store_is_backed_up_unchanged_and_restored_with_current_views(
     version: str, released: Path, tmp_path: Path
 ) -> None:
     report = backup(released / "store", tmp_path / "backup", with_key=True)
@@ -87,7 +87,7 @@ def test_a_store_with_outdated_views_is_rebuilt_and_returns_the_same(version: st
         assert sum(1 for key, _ in store.dump() if key.startswith(b"!private!")) == 1
 
 
-def test_a_sample_of_this_version_is_made(tmp_path: Path) -> None:
+def test_a_sample_of_this_version_is_created(tmp_path: Path) -> None:
     """Before a release that changed a format on disk, `tests/support/release_sample.py` adds it."""
     make_sample(tmp_path)
     expected = expected_in(tmp_path)
@@ -116,7 +116,7 @@ def test_archives_are_imported(released: Path) -> None:
         assert store.check().is_clean
 
 
-def test_causal_logs_continue(released: Path, run: Run) -> None:
+def test_causal_logs_are_read(released: Path, run: Run) -> None:
     code, out, err = run("sds", "status", "-s", released / "store", "--json")
     assert (code, err) == (0, "")
     [status] = [json.loads(line) for line in out.splitlines()]

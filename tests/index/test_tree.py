@@ -1,4 +1,4 @@
-"""Trees: a batch leaves the rows that all posts together have, and the sum of any range is the sum of its posts."""
+"""Trees: a batch leaves the rows that all posts together have. The sum of any range is the sum of its posts."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Kept:
 @pytest.mark.thorough
 @settings(max_examples=150)
 @given(batches=st.lists(st.tuples(item_sets, st.randoms(use_true_random=False)), max_size=6))
-def test_what_batches_change_is_what_all_items_make(batches: list[tuple[list[Row], object]]) -> None:
+def test_batches_leave_the_rows_of_all_items(batches: list[tuple[list[Row], object]]) -> None:
     """Rule 2 for trees: after any additions and removals, in any batches, the rows are those of the remaining items."""
     kept = Kept()
     for drawn, chance in batches:
@@ -106,7 +106,7 @@ def test_what_batches_change_is_what_all_items_make(batches: list[tuple[list[Row
 
 
 @given(found=item_sets)
-def test_rows_come_in_order_and_hold_what_their_ranges_hold(found: list[Row]) -> None:
+def test_rows_are_in_order_and_have_the_sums_of_their_ranges(found: list[Row]) -> None:
     rows = list(tree_rows(SMALL, sorted(found)))
     assert rows == sorted(rows)
     nodes = {key[len(SUM_PREFIX) : -1] for key, _ in rows}
@@ -135,7 +135,7 @@ def test_rows_come_in_order_and_hold_what_their_ranges_hold(found: list[Row]) ->
             assert (node + part.label in nodes) == is_node
 
 
-def test_what_is_added_and_taken_out_at_once_changes_nothing() -> None:
+def test_an_item_added_and_removed_in_one_batch_changes_nothing() -> None:
     key = b"!" + sort_time(5, bytes(32).hex().encode())
     assert len(key) == SORT_TIME_SIZE_BYTES + 1
     with MemoryDB().snapshot() as state:
@@ -143,7 +143,7 @@ def test_what_is_added_and_taken_out_at_once_changes_nothing() -> None:
         assert list(changed(reader, SMALL, [(key, bytes(32), 1), (key, bytes(32), -1)])) == []
 
 
-def test_a_missing_or_damaged_row_is_an_error_with_advice() -> None:
+def test_a_missing_or_damaged_row_raises_an_error_with_advice() -> None:
     kept = Kept()
     kept.apply([(b"!" + sort_time(at, bytes(32).hex().encode()), bytes(32)) for at in range(9)], [])
     more = (b"!" + sort_time(9, bytes(32).hex().encode()), bytes(32))
@@ -162,7 +162,7 @@ def small_store() -> Iterator[CableStore]:
         yield store
 
 
-def test_a_store_keeps_its_trees_whatever_happens_to_posts(small_store: CableStore) -> None:
+def test_trees_are_correct_after_any_change_of_posts(small_store: CableStore) -> None:
     posts = [ANN.post(Text("default", f"{n}"), at=1_600_000_000_000 + n // 3 * 10**n % 10**11) for n in range(60)]
     store = small_store
     store.ingest([post.raw for post in posts])
@@ -175,7 +175,7 @@ def test_a_store_keeps_its_trees_whatever_happens_to_posts(small_store: CableSto
     assert list(store.dump()) == before
 
 
-def test_posts_that_come_in_order_change_one_row_mostly() -> None:
+def test_posts_in_order_mostly_change_one_row() -> None:
     """Each changed row costs as much as a new row. The test has three hundred posts, a second apart."""
     tree = replace(TREE, leaf_rows=16)
     database = MemoryDB()

@@ -135,7 +135,7 @@ LOG_LOSSES = [zero_end, zero_middle, *SILENT_LOSSES]
 
 
 @pytest.mark.parametrize("lose", LOG_LOSSES)
-def test_a_log_that_lost_writes_makes_the_number_of_lost_posts_unknown(
+def test_the_number_of_lost_posts_is_unknown_if_the_log_lost_writes(
     run: Run, killed: Path, lose: Callable[[Path], None]
 ) -> None:
     lose(killed)
@@ -155,16 +155,16 @@ def test_opening_the_store_first_does_not_hide_the_loss(run: Run, killed: Path, 
     with CableStore.open(killed) as store:
         store.post("default", "after the power failure")
     CableStore.open(killed).close()
-    status, said, told = run("rebuild", "-s", killed)
+    status, said, err = run("rebuild", "-s", killed)
     assert status == 1
     assert "the number of lost posts is unknown" in said
-    assert "0 posts lost" not in said
-    assert "deletions may be lost" in said + told
+    assert "lost 0 posts" not in said
+    assert "deletions may be lost" in said + err
     assert run("rebuild", "-s", killed)[0] == 0
 
 
 @pytest.mark.parametrize("lose", [zero_end, remove_log])
-def test_an_upgrade_changes_nothing_where_writes_are_lost(killed: Path, lose: Callable[[Path], None]) -> None:
+def test_an_upgrade_does_not_change_a_store_that_lost_writes(killed: Path, lose: Callable[[Path], None]) -> None:
     lose(killed)
     for _ in range(2):
         with pytest.raises(CorruptStoreError, match="cablestore rebuild"):
@@ -200,7 +200,7 @@ def test_killed_processes_lose_nothing(run: Run, tmp_path: Path) -> None:
         assert store.stats().posts["text"] == 120
 
 
-def test_a_log_cut_short_in_front_of_a_newer_one_is_a_loss(run: Run, killed: Path) -> None:
+def test_a_truncated_log_before_a_newer_log_is_a_loss(run: Run, killed: Path) -> None:
     """LevelDB begins a new log only after the last one is complete."""
     log = log_of(killed)
     newer = log.with_name(f"{int(log.stem) + 1:06d}.log")
@@ -239,7 +239,7 @@ def test_tables_that_a_shortened_list_lacks_are_not_removed(run: Run, closed: Pa
 
 
 @pytest.mark.parametrize("has_second_copy", [True, False])
-def test_a_lost_table_is_not_called_no_loss(run: Run, closed: Path, has_second_copy: bool) -> None:
+def test_a_lost_table_is_reported_as_a_loss(run: Run, closed: Path, has_second_copy: bool) -> None:
     if not has_second_copy:  # as in stores of earlier versions
         (closed / "counts").unlink()
     table_with_posts(closed).unlink()
@@ -260,7 +260,7 @@ def test_each_lost_table_is_reported(run: Run, closed: Path, tmp_path: Path) -> 
         (copy / LIVE / table.name).unlink()
         status, said, _ = run("rebuild", "-s", copy)
         assert status == 1, (table.name, said)
-        assert "0 posts lost" not in said
+        assert "lost 0 posts" not in said
 
 
 def test_an_older_copy_of_the_database_is_noticed(run: Run, killed: Path, tmp_path: Path) -> None:
@@ -342,7 +342,7 @@ def deleted(store: CableStore) -> None:
 
 
 @pytest.mark.parametrize("remove", [pruned, deleted])
-def test_posts_that_are_back_do_not_hide_lost_ones(tmp_path: Path, remove: Callable[[CableStore], None]) -> None:
+def test_restored_posts_do_not_hide_lost_ones(tmp_path: Path, remove: Callable[[CableStore], None]) -> None:
     """A block of the newest table has new posts, and the removal of older ones. Without it these are restored."""
     base = tmp_path / "base"
     with CableStore.open(base) as store:
@@ -377,13 +377,13 @@ def test_deletions_that_are_lost_are_reported_with_status_1(run: Run, closed: Pa
         rows = [key for key, _ in state.scan(b"!chat!deleted!", b"!chat!target~")]
     database.write(dict.fromkeys([*rows, b"!data!" + digest]), sync=True)
     database.close()
-    status, said, told = run("rebuild", "-s", closed)
+    status, said, err = run("rebuild", "-s", closed)
     assert status == 1
-    assert "deletions may be lost" in said + told
+    assert "deletions may be lost" in said + err
 
 
 @pytest.mark.parametrize("text", [b"", b"\xff\x00", b"[" * 100_000, b"{}", b'{"generation": 5}', b'{"next": 1e999}'])
-def test_a_damaged_second_copy_counts_as_none(run: Run, killed: Path, text: bytes) -> None:
+def test_a_damaged_second_copy_counts_as_missing(run: Run, killed: Path, text: bytes) -> None:
     CableStore.open(killed).close()
     (killed / "counts").write_bytes(text)
     assert run("rebuild", "-s", killed)[0] == 0

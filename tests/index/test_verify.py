@@ -42,7 +42,7 @@ def no_extension(monkeypatch: pytest.MonkeyPatch) -> None:
 @given(
     st.lists(st.tuples(st.sampled_from(POSTS), st.integers(0, 10_000), st.integers(0, 7), st.booleans()), max_size=9)
 )
-def test_the_extension_finds_what_one_by_one_finds(choices: list[tuple[bytes, int, int, bool]]) -> None:
+def test_the_extension_has_the_results_of_single_verifications(choices: list[tuple[bytes, int, int, bool]]) -> None:
     raws = [damaged(raw, place, bit) if is_damaged else raw for raw, place, bit, is_damaged in choices]
     found = list(are_signed(raws))
     assert found == [is_signed(raw) for raw in raws]
@@ -51,12 +51,12 @@ def test_the_extension_finds_what_one_by_one_finds(choices: list[tuple[bytes, in
 
 @needs_extension
 @given(st.lists(st.binary(max_size=200), max_size=9))
-def test_the_extension_takes_any_bytes(raws: list[bytes]) -> None:
+def test_the_extension_accepts_any_bytes(raws: list[bytes]) -> None:
     assert list(are_signed(raws)) == [is_signed(raw) for raw in raws] == [False] * len(raws)
 
 
 @needs_extension
-def test_the_extension_rejects_what_is_not_bytes() -> None:
+def test_the_extension_rejects_other_types_than_bytes() -> None:
     for wrong in (["text"], [None], [bytearray(100)]):
         with pytest.raises(TypeError):
             are_signed(wrong)  # type: ignore[arg-type] # the wrong type is the test
@@ -78,7 +78,7 @@ def test_other_threads_run_while_the_extension_verifies() -> None:
 
 @pytest.mark.parametrize("ahead", [False, True])
 @pytest.mark.parametrize("threads", [1, 2, 3, 8])
-def test_every_signature_gets_its_answer(threads: int, ahead: bool) -> None:
+def test_every_signature_has_its_own_result(threads: int, ahead: bool) -> None:
     rng = random.Random(threads)
     verifier = SignatureVerifier(threads)
     for number in [*range(12), 99, 100, 101, 120]:
@@ -89,7 +89,7 @@ def test_every_signature_gets_its_answer(threads: int, ahead: bool) -> None:
 
 
 @pytest.mark.usefixtures("no_extension")
-def test_a_store_does_without_the_extension() -> None:
+def test_a_store_works_without_the_extension() -> None:
     with CableStore.in_memory(options=StoreOptions(verify_threads=2)) as store:
         outcomes = store.ingest([*POSTS, damaged(POSTS[0], 50, 1)])
     assert [outcome.verdict for outcome in outcomes] == [Verdict.ACCEPTED] * len(POSTS) + [Verdict.BAD_SIGNATURE]
@@ -184,7 +184,7 @@ def test_a_process_forks_and_ends_while_posts_are_verified(program: str, said: i
 
 
 @needs_extension
-def test_nothing_overlaps_on_one_core(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verification_is_not_concurrent_on_one_core(monkeypatch: pytest.MonkeyPatch) -> None:
     assert SignatureVerifier(2).is_concurrent
     assert not SignatureVerifier(1).is_concurrent
     monkeypatch.setattr(verify_module, "usable_cores", lambda: 1)

@@ -1,4 +1,4 @@
-"""Who may read the page of a store: the token, Host and Origin, and addresses of other machines."""
+"""Access to the page of a store: the token, Host and Origin, and addresses of other machines."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def cookie_of(text: str) -> str:
     return f"{name}={found.value}"
 
 
-def test_a_page_needs_the_token() -> None:
+def test_a_page_requires_the_token() -> None:
     with CableStore.in_memory(identity=ANN.identity) as store, inspected(store) as site:
         store.post("secret-channel", "text")
         for path in PAGES:
@@ -41,7 +41,7 @@ def test_a_page_needs_the_token() -> None:
         assert site.get("/").status == 200
 
 
-def test_the_link_sets_a_cookie_and_leaves_the_token_behind() -> None:
+def test_the_link_sets_a_cookie_and_redirects_without_the_token() -> None:
     with CableStore.in_memory() as store, inspected(store) as site:
         entered = request(f"{site.url}/channels?sort=name&token={TOKEN}", token=None)
         assert entered.status == 200
@@ -66,7 +66,7 @@ def test_the_link_sets_a_cookie_and_leaves_the_token_behind() -> None:
         ({"Origin": "http://127.0.0.1:1"}, 403),
     ],
 )
-def test_requests_of_other_pages_are_rejected_also_after_a_rebinding(headers: dict[str, str], status: int) -> None:
+def test_requests_of_other_sites_are_rejected_even_after_dns_rebinding(headers: dict[str, str], status: int) -> None:
     with CableStore.in_memory() as store, inspected(store) as site:
         port = str(site.server.address.port)
         sent = {name: value.replace("PORT", port) for name, value in headers.items()}
@@ -74,7 +74,7 @@ def test_requests_of_other_pages_are_rejected_also_after_a_rebinding(headers: di
         assert site.get("/static/style.css", **sent).status == status
 
 
-def test_every_response_has_the_security_headers_and_nothing_can_be_written() -> None:
+def test_every_response_has_security_headers_and_writes_are_rejected() -> None:
     with CableStore.in_memory() as store, inspected(store) as site:
         answers = [
             *(site.get(path) for path in ("/", "/nowhere", "/static/page.js", "/static/../server.py", "/post?hash=x")),
@@ -90,7 +90,7 @@ def test_every_response_has_the_security_headers_and_nothing_can_be_written() ->
             assert each.headers["Referrer-Policy"] == "no-referrer"
 
 
-def test_a_proxy_in_front_has_its_own_name() -> None:
+def test_the_host_name_of_a_proxy_is_accepted() -> None:
     with CableStore.in_memory() as store, inspected(store, proxy_name="Store.example") as site:
         assert site.link == f"https://Store.example/?token={TOKEN}"
         assert site.get("/", Host="store.example", Origin="https://store.example").status == 200
@@ -101,7 +101,7 @@ def test_a_proxy_in_front_has_its_own_name() -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.org"])
 @pytest.mark.parametrize("given", [{}, {"token": TOKEN}, {"proxy_name": "store.example"}])
-def test_addresses_of_other_machines_need_a_token_and_a_proxy(host: str, given: dict[str, Any]) -> None:
+def test_addresses_of_other_machines_require_a_token_and_a_proxy(host: str, given: dict[str, Any]) -> None:
     with pytest.raises(ArgumentError, match="other machines can reach"):
         InspectSettings(Address(host, 1), **given)
     InspectSettings(Address(host, 1), token=TOKEN, proxy_name="store.example")
@@ -128,7 +128,7 @@ def test_a_random_token_differs_and_a_short_one_is_rejected() -> None:
         ("serve", "--create", "--listen", "127.0.0.1:0", "--inspect", "127.0.0.1:0", "--inspect-token", "short"),
     ],
 )
-def test_the_command_rejects_them_in_one_line(arguments: tuple[str, ...], tmp_path: Path) -> None:
+def test_the_command_rejects_invalid_settings_in_one_line(arguments: tuple[str, ...], tmp_path: Path) -> None:
     cablestore("init", store=tmp_path / "store")
     found = cablestore(*arguments, store=tmp_path / "store")
     assert found.returncode == 2
@@ -136,7 +136,7 @@ def test_the_command_rejects_them_in_one_line(arguments: tuple[str, ...], tmp_pa
     assert "Traceback" not in found.stderr
 
 
-def test_only_so_many_pages_are_live() -> None:
+def test_the_number_of_live_pages_is_limited() -> None:
     with CableStore.in_memory() as store, inspected(store) as site:
         opened = [events_of(site) for _ in range(limits.MAX_LIVE_PAGES)]
         for each in opened:

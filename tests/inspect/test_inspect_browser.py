@@ -60,7 +60,9 @@ def page_of(chromium: Any, site: Site, width: int = 1440, scheme: str = "light")
 def filled_store() -> Iterator[CableStore]:
     """Yield a store with branches, a deletion, names, roles and a private action."""
     first = BOB.text("harbour", "first")
-    branches = [who.text("harbour", f"branch of {who.key.hex()[:4]}", links=(first.hash,)) for who in (BOB, CYD)]
+    branches = [
+        person.text("harbour", f"branch of {person.key.hex()[:4]}", links=(first.hash,)) for person in (BOB, CYD)
+    ]
     last = CYD.text("harbour", "both branches", links=tuple(post.hash for post in branches))
     with CableStore.in_memory(identity=ANN.identity, options=StoreOptions(verify_threads=1)) as store:
         store.ingest(raws(first, *branches, last, BOB.named("bob"), CYD.named("cyd"), BOB.topic("harbour", "boats")))
@@ -92,13 +94,13 @@ def test_every_page_is_accessible_and_fits(chromium: Any, width: int, scheme: st
                 continue  # the browser reports their status on the console
             page.goto(site.url + path)
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
-            page.evaluate(AXE.read_text())  # as a tool of the browser, which the page's policy does not concern
+            page.evaluate(AXE.read_text())  # as a browser tool, which is exempt from the page's policy
             found = page.evaluate("rules => axe.run({runOnly: rules})", RULES)
             problems = [(each["id"], [node["html"] for node in each["nodes"]][:3]) for each in found["violations"]]
             assert problems == [], path
 
 
-def test_hostile_posts_neither_run_nor_reach_another_host(chromium: Any) -> None:
+def test_hostile_posts_neither_run_scripts_nor_contact_another_host(chromium: Any) -> None:
     with hostile_store() as hostile, inspected(hostile.store) as site, page_of(chromium, site) as page:
         page.add_init_script("window.x = () => { throw new Error('a script of a post ran') }")
         for path in hostile.paths():
@@ -111,7 +113,7 @@ def test_hostile_posts_neither_run_nor_reach_another_host(chromium: Any) -> None
             assert page.locator("img, iframe, script:not([src='/static/page.js'])").count() == 0
 
 
-def test_a_walk_by_keyboard_reaches_the_content_and_shows_where_it_is(chromium: Any) -> None:
+def test_the_keyboard_reaches_the_content_and_the_focus_is_visible(chromium: Any) -> None:
     with filled_store() as store, inspected(store) as site, page_of(chromium, site) as page:
         page.keyboard.press("Tab")
         assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
@@ -149,7 +151,7 @@ def test_a_post_appears_on_open_pages_and_the_focus_stays(chromium: Any) -> None
         page.locator(f"main a[href='/post?hash={other.hash.hex()}']").first.wait_for()
 
 
-def test_more_pages_than_a_browser_has_connections_are_all_live(chromium: Any) -> None:
+def test_more_pages_than_connections_of_a_browser_are_live(chromium: Any) -> None:
     with filled_store() as store, inspected(store) as site, page_of(chromium, site) as first:
         pages = [first, *(first.context.new_page() for _ in range(8))]
         for page in pages:
@@ -164,7 +166,7 @@ def test_more_pages_than_a_browser_has_connections_are_all_live(chromium: Any) -
             page.locator("text=for the others").wait_for()
 
 
-def test_a_page_of_another_channel_stays_as_it_is(chromium: Any) -> None:
+def test_a_post_in_another_channel_does_not_reload_the_page(chromium: Any) -> None:
     with filled_store() as store, inspected(store) as site, page_of(chromium, site) as page:
         page.goto(f"{site.url}/channel?name=harbour")
         page.locator("#live:text-is('live')").wait_for()
@@ -177,7 +179,7 @@ def test_a_page_of_another_channel_stays_as_it_is(chromium: Any) -> None:
         assert requests == [f"{site.url}/channel?name=harbour"]
 
 
-def test_times_are_in_the_zone_of_the_reader_hashes_can_be_copied_and_graphs_enlarged(chromium: Any) -> None:
+def test_scripts_convert_times_copy_hashes_and_enlarge_graphs(chromium: Any) -> None:
     with filled_store() as store, inspected(store) as site, page_of(chromium, site) as page:
         page.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=site.url)
         post = next(store.posts_by(CYD.key))

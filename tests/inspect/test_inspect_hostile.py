@@ -71,12 +71,12 @@ def test_hostile_text_is_shown_as_text_on_every_page() -> None:
                     assert re.match(r"/(?!/)|#main$|data:,$|https://cablestore\.github\.io/cablestore/", value), value
                 if tag == "script":
                     assert (name, value) in {("src", "/static/page.js"), ("defer", "")}
-            assert "62615533" not in found.text, "a template ran"
+            assert "62615533" not in found.text, "a template was evaluated"
             with_markup += "<script>" in page.shown
         assert with_markup > 20
 
 
-def test_symbols_stand_for_control_and_direction_characters() -> None:
+def test_symbols_replace_control_and_direction_characters() -> None:
     with hostile_store() as hostile, inspected(hostile.store) as site:
         page = Page(site.get(f"/post?hash={hostile.posts[0].hash.hex()}").text)
         assert HOSTILE.translate({ord(each): f"U+{ord(each):04X}" for each in FORBIDDEN}) in page.shown
@@ -84,7 +84,7 @@ def test_symbols_stand_for_control_and_direction_characters() -> None:
 
 
 @pytest.mark.parametrize("form", ["", "json"])
-def test_local_and_private_data_is_left_out_of_a_public_page(form: str) -> None:
+def test_a_public_page_omits_local_and_private_data(form: str) -> None:
     with hostile_store() as hostile:
         texts = {}
         for is_public in (False, True):

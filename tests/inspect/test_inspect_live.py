@@ -19,7 +19,7 @@ from cablestore import CableStore
 from cablestore.remote.node import NodeState, WatchedNode
 
 
-def test_a_page_hears_of_a_post_and_of_those_since_it_was_read() -> None:
+def test_a_page_receives_new_posts_and_those_since_it_was_loaded() -> None:
     with CableStore.in_memory(identity=ANN.identity) as store, remote_of(store) as remote, inspected(remote) as site:
         store.ingest(raws(one := BOB.text("c", "one")))
         with events_of(site, after=0) as events:
@@ -35,7 +35,7 @@ def test_a_page_hears_of_a_post_and_of_those_since_it_was_read() -> None:
             assert sorted(kinds) == ["accepted", "deleted"]
 
 
-def test_a_page_hears_of_changes_of_the_node() -> None:
+def test_a_page_receives_changes_of_the_node() -> None:
     node = WatchedNode(NodeState(None))
     with CableStore.in_memory() as store, inspected(store, node) as site, events_of(site) as events:
         # The server watches the node after it has sent the first line.
@@ -45,7 +45,7 @@ def test_a_page_hears_of_changes_of_the_node() -> None:
 
 
 def threaded_changes(node: WatchedNode) -> Callable[[], None]:
-    """Change a node again and again until the returned function is called."""
+    """Change a node repeatedly until the returned function is called."""
     stop = Event()
 
     def change() -> None:
@@ -64,7 +64,7 @@ def threaded_changes(node: WatchedNode) -> Callable[[], None]:
     return end
 
 
-def test_a_public_page_does_not_hear_of_private_posts() -> None:
+def test_a_public_page_does_not_receive_private_posts() -> None:
     with (
         hostile_store() as hostile,
         inspected(hostile.store, is_public=True) as site,
@@ -78,7 +78,7 @@ def test_a_public_page_does_not_hear_of_private_posts() -> None:
         assert hostile.private.hash.hex() not in {each["hash"] for each in heard}
 
 
-def test_the_end_of_the_server_ends_live_pages() -> None:
+def test_closing_the_server_ends_live_pages() -> None:
     with CableStore.in_memory() as store:
         with inspected(store) as site:
             opened = events_of(site)
@@ -87,7 +87,7 @@ def test_the_end_of_the_server_ends_live_pages() -> None:
         opened.__exit__(None, None, None)
 
 
-def test_the_command_shows_a_store_that_other_commands_use_meanwhile(tmp_path: Path) -> None:
+def test_other_commands_use_the_store_while_the_command_shows_it(tmp_path: Path) -> None:
     store = tmp_path / "store"
     cablestore("init", store=store)
     assert cablestore("post", "default", "before", store=store).returncode == 0
@@ -96,7 +96,7 @@ def test_the_command_shows_a_store_that_other_commands_use_meanwhile(tmp_path: P
         try:
             url, token = link_of(process)
             assert "before" in request(f"{url}/channel?name=default", token=token).text
-            assert request(f"{url}/channel?name=default").status == 403, "the token of the tests is another"
+            assert request(f"{url}/channel?name=default").status == 403, "the token differs from that of the tests"
             assert cablestore("post", "default", "meanwhile", store=store).returncode == 0
             assert "meanwhile" in request(f"{url}/channel?name=default", token=token).text
         finally:

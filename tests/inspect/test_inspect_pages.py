@@ -1,4 +1,4 @@
-"""The pages of a store: what each shows, as JSON and as HTML, page by page, and of a store of another process."""
+"""The pages of a store: their content as JSON and as HTML, page by page, and of a store of another process."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_each_page_is_html_and_json_also_for_a_store_of_another_process() -> Non
             assert "<h1>" in page.text
 
 
-def test_tables_page_by_cursor_and_sort() -> None:
+def test_tables_are_sorted_and_paged_by_cursor() -> None:
     channels = [f"{number:03}" for number in range(120)]
     posts = [ANN.text(name, f"{number}", at=10**12 + number) for number, name in enumerate(channels)]
     with CableStore.in_memory(options=StoreOptions(verify_threads=1)) as store:
@@ -73,7 +73,7 @@ def test_tables_page_by_cursor_and_sort() -> None:
             assert site.get("/channels?sort=nothing").status == 400
 
 
-def test_a_channel_shows_what_members_see_and_marks_the_hidden() -> None:
+def test_a_channel_shows_visible_messages_and_marks_hidden_ones() -> None:
     texts = [BOB.text("c", f"text {number}") for number in range(60)]
     with CableStore.in_memory(identity=ANN.identity) as store:
         store.ingest(raws(*texts, BOB.named("bob"), BOB.topic("c", "about")))
@@ -91,7 +91,7 @@ def test_a_channel_shows_what_members_see_and_marks_the_hidden() -> None:
             assert "off topic" in site.get(f"/channel?name=c&cursor={texts[7].sort_time.decode()}").text
 
 
-def test_a_post_shows_its_fields_rows_links_and_what_became_of_it() -> None:
+def test_a_post_shows_its_fields_rows_links_and_state() -> None:
     first = BOB.text("c", "first")
     second = BOB.text("c", "second", links=(first.hash,))
     third = CYD.text("c", "third", links=(second.hash,))
@@ -131,13 +131,13 @@ def test_a_post_shows_its_fields_rows_links_and_what_became_of_it() -> None:
             assert site.get(f"/post?hash={'ab' * 32}").status == 404
 
 
-def test_an_unknown_page_is_an_error_as_html_and_as_json() -> None:
+def test_an_unknown_page_returns_an_error_as_html_and_as_json() -> None:
     with CableStore.in_memory() as store, inspected(store) as site:
         for path in ("/nowhere", "/channels/garden", "/post/", "/%00"):
-            shown, told = site.get(path), site.get(f"{path}?format=json")
-            assert (shown.status, told.status) == (404, 404), path
-            assert "page not found" in shown.text
-            assert json.loads(told.text)["page"] == "error"
+            as_html, as_json = site.get(path), site.get(f"{path}?format=json")
+            assert (as_html.status, as_json.status) == (404, 404), path
+            assert "page not found" in as_html.text
+            assert json.loads(as_json.text)["page"] == "error"
             assert site.get(path, token=None).status == 403
         assert "page not found" not in site.get("/static/x/y", token=None).text  # the page needs a token
 
@@ -155,7 +155,7 @@ def test_the_fields_of_a_post_cover_its_bytes(history: tuple[Dialect, list[Post]
             assert fields[-1]["end"] == len(post.raw)
 
 
-def test_a_user_has_names_over_time_and_a_role_has_its_giver() -> None:
+def test_a_user_page_lists_earlier_names_and_a_role_shows_who_assigned_it() -> None:
     with CableStore.in_memory(identity=ANN.identity) as store:
         store.ingest(raws(BOB.named("bob"), BOB.named("robert"), CYD.text("c", "text")))
         [given_role] = store.moderation.set_role(BOB.key, UserRole.MOD, reason="helps").posts
@@ -206,7 +206,7 @@ def test_posts_are_found_by_words_digits_and_names() -> None:
                 assert (kind, href) in [(each["kind"], each["href"]) for each in site.json("/search", q=text)["jumps"]]
 
 
-def test_the_overview_has_the_last_check_and_a_public_one_has_not(tmp_path: Path) -> None:
+def test_only_a_private_overview_shows_the_last_check(tmp_path: Path) -> None:
     record = {"format": 1, "at_ms": 1_700_000_000_000, "posts": 9, "problems": 1, "signatures": False}
     with CableStore.open(tmp_path / "store") as store:
         with inspected(store) as site:
@@ -223,7 +223,7 @@ def test_the_overview_has_the_last_check_and_a_public_one_has_not(tmp_path: Path
             assert "Last check" not in site.get("/").text
 
 
-def test_peers_are_shown_without_their_addresses_on_a_public_page() -> None:
+def test_a_public_page_shows_peers_without_addresses() -> None:
     peer = PeerStatus("192.0.2.7:5", "ab" * 32, True, False, 10**12, None, 0, 10, 20, 1.0, 2.0, 0, 7, 3, 10**12)
 
     class Node(WatchedNode):
@@ -251,7 +251,7 @@ def test_every_prefix_of_the_database_has_a_layout() -> None:
 
 
 @given(st.binary())
-def test_the_text_of_a_key_is_printable_and_stands_for_it(key: bytes) -> None:
+def test_the_text_of_a_key_is_printable_and_reversible(key: bytes) -> None:
     assert key_bytes(key_text(key)) == key
     assert key_text(key).isprintable()
 

@@ -32,11 +32,11 @@ def key(nick: str) -> bytes:
     return Identity.derive(PHRASE, nick).public_key
 
 
-def said(store: CableStore, channel: str = "garden") -> list[tuple[str, str]]:
+def texts_of(store: CableStore, channel: str = "garden") -> list[tuple[str, str]]:
     return [(m.name, m.text) for m in store.messages(channel, 1000, newest_first=False).messages]
 
 
-def test_every_kind_of_line(store: CableStore, tmp_path: Path) -> None:
+def test_every_kind_of_line_is_imported_or_counted(store: CableStore, tmp_path: Path) -> None:
     report = import_lines(
         store,
         tmp_path,
@@ -54,7 +54,12 @@ def test_every_kind_of_line(store: CableStore, tmp_path: Path) -> None:
         "[00:09] no such line",
         "[23:59] *** ann left",
     )
-    assert said(store) == [("ann", "hello <everyone>"), ("ann", "/me waves"), ("bobby", "hi"), ("bobby", "still me")]
+    assert texts_of(store) == [
+        ("ann", "hello <everyone>"),
+        ("ann", "/me waves"),
+        ("bobby", "hi"),
+        ("bobby", "still me"),
+    ]
     assert {m.author for m in store.messages("garden").messages} == {key("ann"), key("bob")}
     assert store.topic("garden") == "flowers | and more"
     assert {user.public_key for user in store.members("garden")} == {key("bob")}
@@ -64,7 +69,7 @@ def test_every_kind_of_line(store: CableStore, tmp_path: Path) -> None:
     assert report.verdicts == {"accepted": 13}
 
 
-def test_times_are_the_logs_and_keep_the_order_of_lines(store: CableStore, tmp_path: Path) -> None:
+def test_posts_have_the_times_and_the_order_of_the_lines(store: CableStore, tmp_path: Path) -> None:
     import_lines(store, tmp_path, *(f"[07:{minute:02}] <ann> {minute} {i}" for minute in (0, 1, 59) for i in range(3)))
     messages = store.messages("garden", newest_first=False).messages
     assert [m.text for m in messages] == [f"{minute} {i}" for minute in (0, 1, 59) for i in range(3)]
@@ -72,7 +77,7 @@ def test_times_are_the_logs_and_keep_the_order_of_lines(store: CableStore, tmp_p
     assert minutes == [420] * 3 + [421] * 3 + [479] * 3
 
 
-def test_a_small_correction_of_the_clock_does_not_end_the_log(store: CableStore, tmp_path: Path) -> None:
+def test_a_small_correction_of_the_clock_does_not_start_a_new_day(store: CableStore, tmp_path: Path) -> None:
     import_lines(store, tmp_path, "[10:30] <ann> a", "[10:10] <ann> b", "[10:40] <ann> c")
     messages = store.messages("garden", newest_first=False).messages
     assert [(m.text, (m.timestamp_ms - MIDNIGHT_MS) // 60_000) for m in messages] == [
@@ -82,7 +87,7 @@ def test_a_small_correction_of_the_clock_does_not_end_the_log(store: CableStore,
     ]
 
 
-def test_a_clock_of_twelve_hours(store: CableStore, tmp_path: Path) -> None:
+def test_a_twelve_hour_clock_is_converted(store: CableStore, tmp_path: Path) -> None:
     file = tmp_path / "2004-11-15_03.raw.txt"
     file.write_text(
         "=== ann [~a@host]  has joined #Garden\n"
@@ -144,7 +149,7 @@ def test_sessions_continue_over_midnight(store: CableStore, tmp_path: Path) -> N
     assert messages[1].links == (messages[0].hash,)
 
 
-def test_posts_of_a_channel_are_one_chain(store: CableStore, tmp_path: Path) -> None:
+def test_posts_of_a_channel_form_one_chain(store: CableStore, tmp_path: Path) -> None:
     import_lines(store, tmp_path, *(f"[00:{i:02}] <nick{i % 5}> {i}" for i in range(50)))
     assert len(store.heads("garden")) == 1
     assert not list(store.missing("garden"))
@@ -159,7 +164,7 @@ def test_a_second_run_adds_nothing(store: CableStore) -> None:
     assert store.dump_digest() == before
 
 
-def test_the_same_log_gives_the_same_store_and_another_phrase_another(tmp_path: Path) -> None:
+def test_the_store_depends_only_on_the_log_and_the_phrase(tmp_path: Path) -> None:
     digests = []
     for phrase in ("one", "one", "two"):
         with CableStore.in_memory() as store:
@@ -168,7 +173,7 @@ def test_the_same_log_gives_the_same_store_and_another_phrase_another(tmp_path: 
     assert digests[0] == digests[1] != digests[2]
 
 
-def test_what_a_deletion_removed_does_not_come_back_with_a_second_run(store: CableStore, tmp_path: Path) -> None:
+def test_a_second_run_does_not_restore_deleted_posts(store: CableStore, tmp_path: Path) -> None:
     lines = ["[00:00] <ann> regret", "[00:01] <ann> keep"]
     import_lines(store, tmp_path, *lines)
     victim = store.messages("garden", newest_first=False).messages[0]
@@ -184,13 +189,13 @@ def test_what_a_deletion_removed_does_not_come_back_with_a_second_run(store: Cab
     store.ingest([deletion.raw])
     report = import_lines(store, tmp_path, *lines)
     assert report.verdicts["deleted"] == 1
-    assert [text for _, text in said(store)] == ["keep"]
+    assert [text for _, text in texts_of(store)] == ["keep"]
 
 
-def test_long_lines_are_cut_at_the_limit_and_nothing_is_lost(store: CableStore, tmp_path: Path) -> None:
+def test_long_lines_are_split_at_the_limit_without_loss(store: CableStore, tmp_path: Path) -> None:
     text, nick, topic = "日本" * 2000, "n" * 40, "t" * 600
     report = import_lines(store, tmp_path, f"[00:00] <{nick}> {text}", f"[00:01] *** {nick} changes topic to: {topic}")
-    pieces = [text for _, text in said(store)]
+    pieces = [text for _, text in texts_of(store)]
     assert "".join(pieces) == text
     assert all(len(piece.encode()) <= limits.MAX_TEXT_SIZE_BYTES for piece in pieces)
     assert store.topic("garden") == "t" * 512
@@ -203,10 +208,10 @@ def test_bytes_that_are_not_utf8_are_read_as_cp1252(store: CableStore, tmp_path:
     file.parent.mkdir()
     file.write_bytes(b"[00:00] <ann> caf\xe9 \x93quoted\x94\r\n[00:01] <ann> \xe2\x82\xac\n")
     import_logs(store, find_logs([file]), seed_phrase=PHRASE)
-    assert [text for _, text in said(store)] == ["café “quoted”", "€"]
+    assert [text for _, text in texts_of(store)] == ["café “quoted”", "€"]
 
 
-def test_archives_folders_and_an_explicit_channel(tmp_path: Path) -> None:
+def test_archives_and_folders_have_equal_posts_and_a_channel_can_be_chosen(tmp_path: Path) -> None:
     archive = tmp_path / "logs.tar.xz"
     with tarfile.open(archive, "w:xz") as tar:
         tar.add(sample(), arcname="anything")
@@ -230,18 +235,18 @@ def test_archives_folders_and_an_explicit_channel(tmp_path: Path) -> None:
         ("2022-02-31.log", "[00:00] <ann> x\n", "invalid date in the name of"),
     ],
 )
-def test_files_that_are_not_logs(tmp_path: Path, name: str, text: str, reason: str) -> None:
+def test_files_that_are_not_logs_are_rejected(tmp_path: Path, name: str, text: str, reason: str) -> None:
     (tmp_path / name).write_text(text)
     with pytest.raises(ArgumentError, match=reason):
         find_logs([tmp_path / name])
 
 
-def test_a_path_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_path_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="not found"):
         find_logs([tmp_path / "none"])
 
 
-def test_an_empty_file_is_not_a_log(tmp_path: Path) -> None:
+def test_an_empty_file_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "2022-01-31.log").touch()
     with pytest.raises(ArgumentError, match="is empty"):
         find_logs([tmp_path])
@@ -254,7 +259,7 @@ def test_an_empty_file_is_not_a_log(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("step", "least_lines"), [(4, 15_000), pytest.param(1, 104_861, marks=pytest.mark.soak)], ids=["a quarter", "whole"]
 )
-def test_a_year_of_real_logs(data: Path, tmp_path: Path, step: int, least_lines: int) -> None:
+def test_a_year_of_real_logs_is_imported(data: Path, tmp_path: Path, step: int, least_lines: int) -> None:
     """The Ubuntu excerpts: 100,000 lines, joins and parts, twelve-hour clocks."""
     archive = data / "irc" / "ubuntu-excerpts.tar.xz"
     if not archive.exists():
@@ -326,7 +331,7 @@ TYPE_OF = {TEXT: "text", JOIN: "join", LEAVE: "leave", TOPIC: "topic"}
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-def test_the_raku_logs(data: Path, tmp_path: Path) -> None:
+def test_all_raku_logs_are_imported(data: Path, tmp_path: Path) -> None:
     """800,000 lines in 24 channels, complete."""
     with CableStore.open(tmp_path / "store") as store:
         report = import_logs(store, find_logs([data / "irc" / "raku.tar.xz"]), seed_phrase=PHRASE)

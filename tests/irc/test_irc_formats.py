@@ -27,7 +27,7 @@ def times(store: CableStore, channel: str = "garden") -> list[str]:
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=[sample.client for sample in SAMPLES])
-def test_a_sample_of_each_client(store: CableStore, tmp_path: Path, sample: Sample) -> None:
+def test_a_sample_of_each_client_is_imported(store: CableStore, tmp_path: Path, sample: Sample) -> None:
     root = tmp_path / "logs"
     laid(root, sample.path, sample.text)
     report = imported(store, root, channel="garden" if sample.client.startswith("ISO") else None)
@@ -52,10 +52,12 @@ def test_a_sample_of_each_client(store: CableStore, tmp_path: Path, sample: Samp
 
 
 @pytest.mark.parametrize("known", FORMATS, ids=[known.name for known in FORMATS])
-def test_each_format_has_a_sample_here(known: LogFormat) -> None:
+def test_each_format_has_a_sample(known: LogFormat) -> None:
     words = " ".join(sample.client for sample in SAMPLES)
     names = known.name.replace(" and ", "|").split("|")
-    assert known.name in ("raku", "ubuntu") or all(name in words for name in names), "the two have tests of their own"
+    assert known.name in ("raku", "ubuntu") or all(name in words for name in names), (
+        "separate tests cover raku and ubuntu"
+    )
 
 
 @pytest.mark.parametrize(
@@ -74,19 +76,19 @@ def test_each_format_has_a_sample_here(known: LogFormat) -> None:
         "#Garden.log.20130107",
     ],
 )
-def test_the_day_and_the_channel_are_in_the_path(store: CableStore, tmp_path: Path, path: str) -> None:
+def test_the_day_and_the_channel_are_read_from_the_path(store: CableStore, tmp_path: Path, path: str) -> None:
     laid(tmp_path / "irc", path, "[09:01] <ann> hello\n")
     imported(store, tmp_path / "irc")
     assert times(store) == ["2013-01-07 09:01"]
 
 
-def test_what_lines_say_of_the_day_goes_before_the_path(store: CableStore, tmp_path: Path) -> None:
+def test_dates_in_lines_take_precedence_over_the_path(store: CableStore, tmp_path: Path) -> None:
     laid(tmp_path, "fetched-2024-05-05/#garden.log", "2013-01-07 09:01:00\tann\thello\n")
     imported(store, tmp_path / "fetched-2024-05-05")
     assert times(store) == ["2013-01-07 09:01"]
 
 
-def test_what_a_log_does_not_say_is_given(store: CableStore, tmp_path: Path) -> None:
+def test_options_provide_the_missing_date_channel_and_time_zone(store: CableStore, tmp_path: Path) -> None:
     file = laid(tmp_path, "notes.txt", "[09:01] <ann> hello\n[23:59] <ann> late\n[00:01] <ann> later\n")
     with pytest.raises(ArgumentError, match="--date"):
         find_logs([file])
@@ -94,7 +96,7 @@ def test_what_a_log_does_not_say_is_given(store: CableStore, tmp_path: Path) -> 
     assert times(store)[:2] == ["2013-01-07 14:01", "2013-01-08 04:59"]
 
 
-def test_a_date_is_carried_over_midnight_and_into_the_next_year(store: CableStore, tmp_path: Path) -> None:
+def test_dates_continue_over_midnight_and_into_the_next_year(store: CableStore, tmp_path: Path) -> None:
     file = laid(
         tmp_path,
         "#garden.log",
@@ -107,13 +109,13 @@ def test_a_date_is_carried_over_midnight_and_into_the_next_year(store: CableStor
     assert times(store) == ["2012-12-31 23:59", "2013-01-01 00:01", "2013-02-28 12:00"]
 
 
-def test_lines_before_the_first_change_of_the_day_are_of_the_day_before(store: CableStore, tmp_path: Path) -> None:
+def test_lines_before_the_first_date_line_have_the_day_before(store: CableStore, tmp_path: Path) -> None:
     file = laid(tmp_path, "#garden.log", "23:59 < ann> one\n--- Day changed Tue Jan 08 2013\n00:00 < ann> two\n")
     imported(store, file)
     assert times(store) == ["2013-01-07 23:59", "2013-01-08 00:00"]
 
 
-def test_an_hour_that_comes_twice_and_one_that_never_was(store: CableStore, tmp_path: Path) -> None:
+def test_repeated_and_skipped_hours_are_converted(store: CableStore, tmp_path: Path) -> None:
     lines = ["01:30 < ann> a", "02:30 < ann> b", "02:59 < ann> c", "02:01 < ann> d", "03:00 < ann> e"]
     autumn = laid(tmp_path, "2013/10/27/#garden.txt", "\n".join(lines) + "\n")
     spring = laid(tmp_path, "2013/03/31/#garden.txt", "01:59 < ann> x\n02:30 < ann> y\n03:31 < ann> z\n")
@@ -125,13 +127,13 @@ def test_an_hour_that_comes_twice_and_one_that_never_was(store: CableStore, tmp_
 
 
 @pytest.mark.parametrize("path", ["channel/2013-01-07.log", "2013/01/07/channel.txt"])
-def test_times_without_a_zone_are_in_the_one_that_is_given(store: CableStore, tmp_path: Path, path: str) -> None:
+def test_times_without_a_zone_are_in_the_chosen_zone(store: CableStore, tmp_path: Path, path: str) -> None:
     file = laid(tmp_path, path, "[00:30] <ann> early\n[12:00] <ann> noon\n")
     imported(store, file, zone=ZoneInfo("Asia/Kolkata"))
     assert times(store, "channel") == ["2013-01-06 19:00", "2013-01-07 06:30"]
 
 
-def test_files_of_a_channel_are_read_by_time_whatever_their_names(store: CableStore, tmp_path: Path) -> None:
+def test_files_of_a_channel_are_read_in_order_of_time(store: CableStore, tmp_path: Path) -> None:
     for number, day in enumerate((9, 7, 8)):
         laid(tmp_path, f"old/{number}/#garden.log", f"2013-01-{day:02}T09:00:00  <ann> {day}\n")
     imported(store, tmp_path / "old")
@@ -140,7 +142,7 @@ def test_files_of_a_channel_are_read_by_time_whatever_their_names(store: CableSt
     assert [set(m.links) for m in messages[1:]] == [{messages[0].hash}, {messages[1].hash}]
 
 
-def test_a_log_dated_line_by_line_may_go_back(store: CableStore, tmp_path: Path) -> None:
+def test_dates_of_single_lines_may_go_back(store: CableStore, tmp_path: Path) -> None:
     """A wrong clock in one line does not affect the dates of later lines."""
     days = ["2013-01-07", "2038-01-19", "2013-01-07"]
     file = laid(tmp_path, "#garden.log", "".join(f"{day} 09:00:00\tann\t{n}\n" for n, day in enumerate(days)))
@@ -151,7 +153,7 @@ def test_a_log_dated_line_by_line_may_go_back(store: CableStore, tmp_path: Path)
     assert times(store) == ["2013-01-07 09:00"] * 2
 
 
-def test_formats_that_the_first_lines_do_not_tell_apart(tmp_path: Path) -> None:
+def test_formats_with_equal_first_lines_are_distinguished(tmp_path: Path) -> None:
     talk = "".join(f"[09:{n % 60:02}] <ann> {n}\n" for n in range(300))
     raku = laid(tmp_path, "2013/01/07/#a.txt", talk + "[10:00] *** bob joined\n")
     ubuntu = laid(tmp_path, "2013/01/08/#b.txt", talk + "=== bob [b@host] has joined #b\n")
@@ -159,7 +161,7 @@ def test_formats_that_the_first_lines_do_not_tell_apart(tmp_path: Path) -> None:
     assert [log.format.name for log in find_logs([raku, ubuntu, irssi])] == ["raku", UBUNTU_BY_DAY.name, "irssi"]
 
 
-def test_what_is_not_understood_is_counted_and_shown(store: CableStore, tmp_path: Path) -> None:
+def test_unknown_lines_are_counted_and_shown(store: CableStore, tmp_path: Path) -> None:
     strange = [f"!!! {n} \x1b[2J" + "x" * 200 for n in range(5)]
     file = laid(tmp_path, "2013/01/07/#garden.txt", "\n".join(["09:00 < ann> hello"] * 10 + strange) + "\n")
     report = imported(store, file)
@@ -169,17 +171,17 @@ def test_what_is_not_understood_is_counted_and_shown(store: CableStore, tmp_path
     assert all(len(example) < 120 and "\x1b" not in example for example in report.skips.examples)
 
 
-def test_a_file_that_is_not_a_log_is_reported_in_words(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_log_is_reported_without_patterns(tmp_path: Path) -> None:
     file = laid(tmp_path, "2013/01/07/#garden.txt", "Dear diary,\nnothing happened.\n")
     with pytest.raises(ArgumentError) as error:
         find_logs([file])
-    assert 'A line that cannot: "Dear diary,"' in str(error.value)
+    assert 'An unparsed line: "Dear diary,"' in str(error.value)
     assert all(known.name in str(error.value) for known in FORMATS)
     assert "?P<" not in str(error.value)
     assert "\\" not in str(error.value)
 
 
-def test_channels_of_a_tree_stay_apart(store: CableStore, tmp_path: Path) -> None:
+def test_channels_of_a_folder_tree_are_separate(store: CableStore, tmp_path: Path) -> None:
     for name in ("a", "b", "C"):
         for day in (7, 8):
             laid(tmp_path, f"2013/01/{day:02}/#{name}.txt", f"[09:00] <ann> {name} {day}\n")
@@ -204,7 +206,7 @@ def test_channels_of_a_tree_stay_apart(store: CableStore, tmp_path: Path) -> Non
         ("[12:34] *** a ", "<> "),
     ],
 )
-def test_a_long_line_takes_no_longer_than_its_length_asks(begin: str, part: str) -> None:
+def test_long_lines_are_parsed_in_linear_time(begin: str, part: str) -> None:
     """A pattern with overlapping parts would take twenty minutes to months for a line of this length."""
     line = begin + part * (1_000_000 // len(part))
     for known in FORMATS:

@@ -37,7 +37,7 @@ def channels(run: Run, store: Path) -> dict[str, list[str]]:
         ("Libera-#garden.log", "Libera-bob.log", HEXCHAT),
     ],
 )
-def test_private_conversations_are_published_on_request_alone(
+def test_private_conversations_are_imported_only_on_request(
     run: Run, tmp_path: Path, public: str, private: str, line: str, speaker: str
 ) -> None:
     logs = tmp_path / "logs"
@@ -53,7 +53,7 @@ def test_private_conversations_are_published_on_request_alone(
 
 
 @pytest.mark.parametrize("line", [ZNC, IRSSI, WEECHAT, HEXCHAT])
-def test_a_private_conversation_alone_is_an_error(run: Run, tmp_path: Path, line: str) -> None:
+def test_importing_only_a_private_conversation_is_rejected(run: Run, tmp_path: Path, line: str) -> None:
     file = laid(tmp_path, "bob/2013-01-07.log", line.format("me", SECRET))
     status, _, err = run("import-irc", file, "-s", tmp_path / "store")
     assert status == 2
@@ -70,7 +70,7 @@ def test_a_private_conversation_alone_is_an_error(run: Run, tmp_path: Path, line
         (("Libera-#garden.log", "OFTC-#garden.log"), HEXCHAT),
     ],
 )
-def test_channels_of_two_networks_stay_apart(run: Run, tmp_path: Path, paths: tuple[str, str], line: str) -> None:
+def test_channels_of_two_networks_are_separate(run: Run, tmp_path: Path, paths: tuple[str, str], line: str) -> None:
     logs = tmp_path / "logs"
     files = [laid(logs, path, line.format("ann", path)) for path in paths]
     status, out, _ = run("import-irc", logs, "-s", tmp_path / "store")
@@ -83,14 +83,14 @@ def test_channels_of_two_networks_stay_apart(run: Run, tmp_path: Path, paths: tu
     assert channels(run, tmp_path / "store") == {"garden@libera": [paths[0]], "garden@oftc": [paths[1]]}
 
 
-def test_a_second_network_that_comes_later_is_another_channel(run: Run, tmp_path: Path) -> None:
+def test_a_second_network_in_a_later_import_has_a_separate_channel(run: Run, tmp_path: Path) -> None:
     for network in ("libera", "oftc"):
         laid(tmp_path, f"{network}/znc/{network}/#garden/2013-01-07.log", ZNC.format("ann", network))
         run("import-irc", tmp_path / network, "-s", tmp_path / "store")
     assert channels(run, tmp_path / "store") == {"garden": ["libera"], "garden@oftc": ["oftc"]}
 
 
-def test_one_network_under_several_names_is_one(run: Run, tmp_path: Path) -> None:
+def test_a_network_with_several_names_has_one_channel(run: Run, tmp_path: Path) -> None:
     logs = tmp_path / "logs"
     laid(logs, "irc.libera.#garden.weechatlog", WEECHAT.format("ann", "hello"))
     laid(logs, "thelounge/Libera.Chat-2f8c71a0-5b1e/#garden.log", "[2013-01-07T12:00:05.000Z] <ann> hello\n")
@@ -99,7 +99,7 @@ def test_one_network_under_several_names_is_one(run: Run, tmp_path: Path) -> Non
     assert channels(run, tmp_path / "store") == {"garden": ["hello"]}
 
 
-def test_files_that_are_not_logs_are_counted_and_the_others_imported(run: Run, tmp_path: Path) -> None:
+def test_files_that_are_not_logs_are_reported_and_others_imported(run: Run, tmp_path: Path) -> None:
     logs = tmp_path / "logs"
     laid(logs, "libera/#garden/2013-01-07.log", ZNC.format("ann", "hello"))
     laid(logs, "libera/status/2013-01-07.log", "[12:00:00] Connected\n")

@@ -45,7 +45,7 @@ def authors(store: CableStore, tmp_path: Path, *lines: str) -> dict[str, bytes]:
         ),
     ],
 )
-def test_one_person_is_one_author(store: CableStore, tmp_path: Path, lines: tuple[str, ...]) -> None:
+def test_one_person_with_several_nicks_is_one_author(store: CableStore, tmp_path: Path, lines: tuple[str, ...]) -> None:
     found = authors(store, tmp_path, *lines)
     assert found["a"] == found["b"]
 
@@ -61,14 +61,14 @@ def test_one_person_is_one_author(store: CableStore, tmp_path: Path, lines: tupl
         ("-!- guest is now known as carla", "< carla> a", "-!- guest is now known as dora", "< dora> b"),
     ],
 )  # fmt: skip
-def test_two_people_are_two_authors(store: CableStore, tmp_path: Path, lines: tuple[str, ...]) -> None:
+def test_two_people_with_the_same_nick_are_two_authors(
+    store: CableStore, tmp_path: Path, lines: tuple[str, ...]
+) -> None:
     found = authors(store, tmp_path, *lines)
     assert found["a"] != found["b"]
 
 
-def test_a_nick_that_was_given_up_in_one_channel_is_not_the_person_in_another(
-    store: CableStore, tmp_path: Path
-) -> None:
+def test_an_abandoned_nick_is_another_person_in_another_channel(store: CableStore, tmp_path: Path) -> None:
     laid(tmp_path, "#a/2013-01-07.log", "[09:00:00] *** guest is now known as carla\n[09:00:09] <carla> a\n")
     laid(tmp_path, "#b/2013-01-07.log", "[09:00:05] <guest> b\n")
     imported(store, tmp_path)
@@ -76,7 +76,7 @@ def test_a_nick_that_was_given_up_in_one_channel_is_not_the_person_in_another(
     assert a.author != b.author
 
 
-def test_names_are_those_of_the_time(store: CableStore, tmp_path: Path) -> None:
+def test_messages_have_the_names_of_their_time(store: CableStore, tmp_path: Path) -> None:
     found = authors(
         store, tmp_path, "< ann> a", "-!- ann is now known as carla", "< carla> b", "-!- carla is now known as ann", "< ann> c"
     )  # fmt: skip

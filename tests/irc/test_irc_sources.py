@@ -43,7 +43,7 @@ def entry(name: str, kind: bytes = tarfile.REGTYPE, to: str = "") -> tarfile.Tar
     return found
 
 
-def refused(run: Run, tmp_path: Path, *paths: Path) -> str:
+def rejection(run: Run, tmp_path: Path, *paths: Path) -> str:
     """Import and return the error line: status 2, no traceback, an unchanged store."""
     store = tmp_path / "store"
     status, out, err = run("import-irc", *paths, "-s", store)
@@ -75,7 +75,7 @@ PACKED: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("packing", PACKED)
-def test_packed_logs_give_the_same_posts_as_plain_ones(tmp_path: Path, packing: str) -> None:
+def test_compressed_logs_have_the_same_posts_as_plain_ones(tmp_path: Path, packing: str) -> None:
     for file in sample().rglob("*.log"):
         copy = tmp_path / "packed" / file.parent.name / f"{file.name}.{packing[:2]}"
         copy.parent.mkdir(parents=True, exist_ok=True)
@@ -85,14 +85,14 @@ def test_packed_logs_give_the_same_posts_as_plain_ones(tmp_path: Path, packing: 
 
 @pytest.mark.parametrize("mode", ["w", "w:gz", "w:bz2", "w:xz"])
 @pytest.mark.parametrize("form", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
-def test_tar_archives_of_every_kind(tmp_path: Path, mode: str, form: int) -> None:
+def test_tar_archives_of_every_kind_are_read(tmp_path: Path, mode: str, form: int) -> None:
     archive = tmp_path / "logs.tar"
     with tarfile.open(archive, mode, format=form) as tar:  # type: ignore[call-overload] # chosen by the test
         tar.add(sample(), arcname="a-long-name/" * 12 + "日本" if form != tarfile.USTAR_FORMAT else "logs")
     assert digest_of(archive) == digest_of(sample())
 
 
-def test_a_zip_archive_and_archives_in_a_folder_and_in_each_other(tmp_path: Path) -> None:
+def test_zip_archives_and_nested_archives_are_read(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "logs.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         for file in sorted(sample().rglob("*.log")):
             archive.write(file, file.relative_to(sample()))
@@ -108,7 +108,7 @@ def test_a_zip_archive_and_archives_in_a_folder_and_in_each_other(tmp_path: Path
     assert digest_of(outer.parent) == digest_of(sample())
 
 
-def test_nothing_is_written_but_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
+def test_an_import_writes_only_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(scratch))
@@ -119,7 +119,9 @@ def test_nothing_is_written_but_the_store(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("held_bytes", [0, 200, 10**6])
-def test_days_of_an_archive_in_any_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held_bytes: int) -> None:
+def test_days_of_an_archive_are_read_in_any_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held_bytes: int
+) -> None:
     """The archive is read once if all early lines fit into memory, otherwise again. The posts are always the same."""
     days = [f"garden/2013-01-{day:02}.log" for day in range(1, 29)]
     texts = {name: f"[09:00] <ann> {name}\n[09:01] <bob> {name}\n".encode() for name in days}
@@ -133,7 +135,7 @@ def test_days_of_an_archive_in_any_order(tmp_path: Path, monkeypatch: pytest.Mon
         assert digest_of(archive) == expected
 
 
-def test_more_files_than_may_be_open(tmp_path: Path) -> None:
+def test_more_files_than_the_limit_of_open_files_are_read(tmp_path: Path) -> None:
     """In a separate process, because this one may have more files open already."""
     for number in range(200):
         laid(tmp_path / "logs", f"garden/2013-01-07_{number:03}.log", f"[09:00] <ann> {number}\n")
@@ -152,7 +154,7 @@ with CableStore.in_memory() as store:
     assert (ended.returncode, ended.stdout) == (0, "200\n"), ended.stderr
 
 
-def test_a_log_that_is_given_twice_is_read_once(tmp_path: Path) -> None:
+def test_a_log_that_is_listed_twice_is_read_once(tmp_path: Path) -> None:
     assert digest_of(sample(), sample() / "kitchen") == digest_of(sample())
 
 
@@ -180,7 +182,7 @@ def test_entries_that_are_not_logs_are_rejected_by_name(tmp_path: Path, run: Run
     archive = tar_of(
         tmp_path / f"logs{suffix}", (entry(NAME), LINE), (bad, data), (entry("garden/2013-01-08.log"), LINE)
     )
-    assert f'"{name}"' in refused(run, tmp_path, archive)
+    assert f'"{name}"' in rejection(run, tmp_path, archive)
     assert sorted(path.name for path in tmp_path.iterdir()) == [archive.name, "store"]
 
 
@@ -191,7 +193,7 @@ def test_entries_of_a_zip_that_are_not_logs_are_rejected_by_name(tmp_path: Path,
         info.external_attr = (0o120777 if name == "link" else 0o100644) << 16
         archive.writestr(NAME, LINE)
         archive.writestr(info, b"/etc/passwd")
-    assert f'"{name}"' in refused(run, tmp_path, tmp_path / "logs.zip")
+    assert f'"{name}"' in rejection(run, tmp_path, tmp_path / "logs.zip")
 
 
 def many_days() -> list[tuple[tarfile.TarInfo, bytes]]:
@@ -206,7 +208,7 @@ def many_days() -> list[tuple[tarfile.TarInfo, bytes]]:
 
 
 @pytest.mark.parametrize("suffix", ["tar", "tar.gz", "tar.bz2", "tar.xz", "log.gz", "log.xz", "log.bz2", "zip"])
-def test_a_file_that_was_cut_anywhere(tmp_path: Path, run: Run, suffix: str) -> None:
+def test_a_truncated_file_is_rejected(tmp_path: Path, run: Run, suffix: str) -> None:
     whole = tmp_path / f"2013-01-07.{suffix}"
     if suffix == "zip":
         with zipfile.ZipFile(whole, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -224,11 +226,11 @@ def test_a_file_that_was_cut_anywhere(tmp_path: Path, run: Run, suffix: str) -> 
     least = 520 if suffix == "tar" else 20  # its first header identifies a tar archive
     for cut in {least, end - 1, end // 1024 * 512, *(rng.randrange(least, end) for _ in range(8))}:
         whole.write_bytes(data[:cut])
-        assert "damaged or truncated" in refused(run, tmp_path, whole), cut
+        assert "damaged or truncated" in rejection(run, tmp_path, whole), cut
 
 
 @pytest.mark.parametrize("suffix", ["tar.gz", "tar.bz2", "tar.xz", "log.gz", "log.xz", "log.bz2", "zip"])
-def test_a_byte_that_flipped(tmp_path: Path, run: Run, suffix: str) -> None:
+def test_a_file_with_a_flipped_byte_is_rejected(tmp_path: Path, run: Run, suffix: str) -> None:
     """The checksums of compressed files are verified, also in the last bytes of a file."""
     damaged = tmp_path / f"2013-01-07.{suffix}"
     if suffix == "zip":
@@ -246,15 +248,15 @@ def test_a_byte_that_flipped(tmp_path: Path, run: Run, suffix: str) -> None:
     data = damaged.read_bytes()
     for place in places:
         damaged.write_bytes(data[:place] + bytes([data[place] ^ 0x10]) + data[place + 1 :])
-        assert "2013-01-07" in refused(run, tmp_path, damaged)
+        assert "2013-01-07" in rejection(run, tmp_path, damaged)
 
 
-def test_a_header_in_the_middle_of_a_tar_that_is_damaged(tmp_path: Path, run: Run) -> None:
+def test_a_tar_archive_with_a_damaged_header_is_rejected(tmp_path: Path, run: Run) -> None:
     archive = tar_of(tmp_path / "logs.tar", *many_days())
     data = bytearray(archive.read_bytes())
     data[data.find(b"garden/2013-01-09.log")] ^= 1
     archive.write_bytes(data)
-    assert "damaged or truncated" in refused(run, tmp_path, archive)
+    assert "damaged or truncated" in rejection(run, tmp_path, archive)
 
 
 @pytest.mark.parametrize(
@@ -276,13 +278,13 @@ def test_empty_inputs_are_reported(tmp_path: Path, run: Run, kind: str) -> None:
         path = tar_of(tmp_path / "logs.tar", *([(entry(NAME), b"")] if kind == "tar" else []))
     if kind == "zip":
         zipfile.ZipFile(path, "w").close()
-    assert "is empty" in refused(run, tmp_path, path)
+    assert "is empty" in rejection(run, tmp_path, path)
 
 
 @pytest.mark.parametrize("name", ["no\0such", "n" * 300, "no/such", "file/below"])
-def test_a_path_that_cannot_be(tmp_path: Path, run: Run, name: str) -> None:
+def test_an_impossible_path_is_rejected(tmp_path: Path, run: Run, name: str) -> None:
     (tmp_path / "file").touch()
-    refused(run, tmp_path, Path(f"{tmp_path}/{name}"))
+    rejection(run, tmp_path, Path(f"{tmp_path}/{name}"))
 
 
 @pytest.mark.parametrize(
@@ -293,56 +295,58 @@ def test_a_path_that_cannot_be(tmp_path: Path, run: Run, name: str) -> None:
         *(("--timezone", zone) for zone in ("Nowhere", "Europe", "../x", "\0", "")),
     ],
 )
-def test_options_that_are_nonsense(tmp_path: Path, run: Run, option: str, value: str) -> None:
+def test_invalid_options_are_rejected(tmp_path: Path, run: Run, option: str, value: str) -> None:
     file = laid(tmp_path, NAME, LINE.decode())
     status, _, err = run("import-irc", file, option, value, "-s", tmp_path / "store")
     assert status == 2
     assert option in err
 
 
-def test_other_archives_are_named(tmp_path: Path, run: Run) -> None:
+def test_an_unsupported_compression_is_named(tmp_path: Path, run: Run) -> None:
     file = tmp_path / "2013-01-07.7z"
     file.write_bytes(b"7z\xbc\xaf\x27\x1c" + bytes(100))
-    assert "unsupported compression 7z" in refused(run, tmp_path, file)
+    assert "unsupported compression 7z" in rejection(run, tmp_path, file)
 
 
-def test_a_log_without_a_channel_asks_for_one(tmp_path: Path, run: Run) -> None:
+def test_a_log_without_a_channel_requires_the_option(tmp_path: Path, run: Run) -> None:
     file = laid(tmp_path, "c" * 65 + ".txt", "2013-01-07 09:00:00\tann\thello\n")
-    assert "--channel" in refused(run, tmp_path, file)
+    assert "--channel" in rejection(run, tmp_path, file)
 
 
 # --- limits ----------------------------------------------------------------------------------------
 
 
-def test_limits_of_archives(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_sizes_and_entries_of_archives_are_limited(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     archive = tar_of(tmp_path / "logs.tar.gz", *many_days())
     for name, value, words in (
-        ("MAX_LOGS_UNPACKED_SIZE_BYTES", 10_000, "more than 10,000 bytes when decompressed"),
-        ("MAX_LOG_ARCHIVE_ENTRIES", 18, "has more than 18 entries"),
+        ("MAX_LOGS_UNPACKED_SIZE_BYTES", 10_000, "the maximum is 10,000 bytes after decompression"),
+        ("MAX_LOG_ARCHIVE_ENTRIES", 18, "too many entries: the maximum is 18"),
         ("MAX_LOG_WRAPPINGS", 1, "compressed more than 1 times"),
     ):
         with monkeypatch.context() as patch:
             patch.setattr(limits, name, value)
-            assert words in refused(run, tmp_path, archive)
+            assert words in rejection(run, tmp_path, archive)
     status, _, err = run("import-irc", archive, "-s", tmp_path / "store")
     assert status == 0, err
 
 
-def test_a_header_that_is_longer_than_logs_need(tmp_path: Path, run: Run) -> None:
+def test_an_overlong_header_of_an_archive_is_rejected(tmp_path: Path, run: Run) -> None:
     """A name of a gigabyte packs into a megabyte, and a tar reader holds names in memory."""
     info = entry("x" * (limits.MAX_LOG_ENTRY_HEADER_SIZE_BYTES + 1))
     archive = tar_of(tmp_path / "logs.tar.gz", (info, LINE))
-    assert "header of more than" in refused(run, tmp_path, archive)
+    assert "header is too large: the maximum is" in rejection(run, tmp_path, archive)
 
 
-def test_xz_that_wants_more_memory_than_a_log_needs(tmp_path: Path, run: Run) -> None:
+def test_an_xz_file_that_needs_too_much_memory_is_rejected(tmp_path: Path, run: Run) -> None:
     file = tmp_path / "2013-01-07.log.xz"
     dictionary = 2 * limits.MAX_LOG_XZ_MEMORY_SIZE_BYTES
     file.write_bytes(lzma.compress(LINE, filters=[{"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": dictionary}]))
-    assert "2013-01-07.log.xz" in refused(run, tmp_path, file)
+    assert "2013-01-07.log.xz" in rejection(run, tmp_path, file)
 
 
-def test_a_line_that_is_too_long_is_counted_and_the_others_are_read(store: CableStore, tmp_path: Path) -> None:
+def test_an_overlong_line_is_counted_and_others_are_read(store: CableStore, tmp_path: Path) -> None:
     most = limits.MAX_LOG_LINE_SIZE_BYTES
     lines = [b"[09:00] <ann> " + b"a" * (size - 14) for size in (100, most, most + 1, 3 * most, 100)]
     for end in (b"\n", b"\r\n"):
@@ -356,7 +360,7 @@ def test_a_line_that_is_too_long_is_counted_and_the_others_are_read(store: Cable
 
 
 @pytest.mark.thorough
-def test_a_line_of_600_mb_in_a_small_archive_stays_flat(tmp_path: Path) -> None:
+def test_a_line_of_600_mb_in_a_small_archive_uses_little_memory(tmp_path: Path) -> None:
     """The import uses at most the memory of a line. An earlier version used 2.8 GB."""
     script = (
         "import resource, sys; from cablestore.cli import main\n"
@@ -392,7 +396,7 @@ def test_a_file_that_changes_while_it_is_read_is_reported(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("kind", ["folder", "tar", "zip"])
-def test_hidden_folders_are_left_out(store: CableStore, tmp_path: Path, kind: str) -> None:
+def test_hidden_folders_are_skipped(store: CableStore, tmp_path: Path, kind: str) -> None:
     """A folder of logs under git, and archives of it."""
     root = tmp_path / "logs"
     laid(root, NAME, LINE.decode())
@@ -416,7 +420,7 @@ def test_a_zip_with_impossible_fields_is_rejected(tmp_path: Path, run: Run) -> N
     for old, new in (("gä".encode(), b"g\xff\xff"), (b"PK\x01\x02\x14\x03\x14\x00", b"PK\x01\x02\x14\x03\x63\x00")):
         assert old in whole
         path.write_bytes(whole.replace(old, new))
-        assert "damaged or truncated" in refused(run, tmp_path, path)
+        assert "damaged or truncated" in rejection(run, tmp_path, path)
 
 
 @pytest.mark.parametrize(
@@ -435,11 +439,11 @@ def test_a_tar_with_impossible_fields_is_rejected(tmp_path: Path, run: Run, head
     with tarfile.open(tmp_path / "logs.tar", "w", format=tarfile.PAX_FORMAT) as tar:
         log.size = len(LINE)
         tar.addfile(log, io.BytesIO(LINE))
-    assert "logs.tar" in refused(run, tmp_path, tmp_path / "logs.tar")
+    assert "logs.tar" in rejection(run, tmp_path, tmp_path / "logs.tar")
 
 
-def test_a_zip_that_is_packed_by_lzma_is_rejected(tmp_path: Path, run: Run) -> None:
+def test_a_zip_archive_with_lzma_is_rejected(tmp_path: Path, run: Run) -> None:
     """The dictionary size that it requests is not limited."""
     with zipfile.ZipFile(tmp_path / "logs.zip", "w", zipfile.ZIP_LZMA) as archive:
         archive.writestr(NAME, LINE * 100)
-    assert "unsupported compression for" in refused(run, tmp_path, tmp_path / "logs.zip")
+    assert "unsupported compression for" in rejection(run, tmp_path, tmp_path / "logs.zip")

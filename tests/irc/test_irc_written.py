@@ -21,8 +21,8 @@ COLOURS = ("\x02", "\x1d", "\x1f", "\x16", "\x0f", "\x0304", "\x033,12", "\x03",
 
 
 @dataclass(frozen=True)
-class Act:
-    """Action of a conversation. `kind` is say, act, join, part, quit, nick or topic."""
+class Event:
+    """Event of a conversation. `kind` is say, act, join, part, quit, nick or topic."""
 
     at: datetime
     kind: str
@@ -30,10 +30,10 @@ class Act:
     text: str
 
 
-Write = Callable[[Act, random.Random], str]
+Write = Callable[[Event, random.Random], str]
 
 
-def conversation(rng: random.Random) -> list[Act]:
+def conversation(rng: random.Random) -> list[Event]:
     at, found = datetime(2013, 1, 7, 9, tzinfo=UTC), []
     nicks = ["ann", "bob|away", "c[d]`", "Zoë" if rng.random() < 0.3 else "zoe", "x-1"]
     for number in range(40):
@@ -50,18 +50,18 @@ def conversation(rng: random.Random) -> list[Act]:
                 "a\tb",
             )
         )
-        found.append(Act(at, kind, rng.choice(nicks), f"{text} {number}"))
+        found.append(Event(at, kind, rng.choice(nicks), f"{text} {number}"))
     return found
 
 
-def stamp(form: str) -> Callable[[Act], str]:
+def stamp(form: str) -> Callable[[Event], str]:
     return lambda act: act.at.strftime(form)
 
 
 def client(form: str, **patterns: str) -> Write:
     """Return a writer: a pattern of the time, and one for each kind of action."""
 
-    def write(act: Act, rng: random.Random) -> str:
+    def write(act: Event, rng: random.Random) -> str:
         mode = rng.choice(("", "", "@", "+", "~", "&", "%"))
         new = f"{act.nick}{rng.randrange(9)}"
         values = {"nick": act.nick, "text": act.text, "mode": mode, "mask": "u@h.example", "new": new}
@@ -173,11 +173,11 @@ WRITERS: dict[str, tuple[Write, str]] = {
 }  # fmt: skip
 
 
-def written(folder: Path, acts: list[Act], name: str, rng: random.Random, *, colours: bool) -> None:
+def written(folder: Path, actions: list[Event], name: str, rng: random.Random, *, colours: bool) -> None:
     write, day_line = WRITERS[name]
     contents: dict[str, list[str]] = {}
     day = None
-    for act in acts:
+    for act in actions:
         path = f"#garden/{act.at:%Y-%m-%d}.log" if "file a day" in day_line else "irc/#garden.log"
         lines = contents.setdefault(path, [])
         if day is None and day_line == "first":
@@ -197,12 +197,12 @@ def written(folder: Path, acts: list[Act], name: str, rng: random.Random, *, col
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_a_written_conversation_is_read_back(tmp_path: Path, name: str) -> None:
+def test_a_written_conversation_is_imported_unchanged(tmp_path: Path, name: str) -> None:
     for seed in range(3):
         rng = random.Random(f"{name} {seed}")
-        acts = conversation(rng)
+        actions = conversation(rng)
         folder = tmp_path / str(seed)
-        written(folder, acts, name, rng, colours=seed > 0)
+        written(folder, actions, name, rng, colours=seed > 0)
         with CableStore.in_memory() as store:
             report = imported(store, folder)
             assert report.skips.examples == []
@@ -212,17 +212,17 @@ def test_a_written_conversation_is_read_back(tmp_path: Path, name: str) -> None:
             ]
             assert found == [
                 (act.at.replace(second=0), act.text if act.kind == "say" else f"/me {act.text}")
-                for act in acts
+                for act in actions
                 if act.kind in ("say", "act")
             ]
             counts = store.stats().posts
-            kinds = [act.kind for act in acts]
+            kinds = [act.kind for act in actions]
             assert counts.get("join", 0) == kinds.count("join")
             assert counts.get("leave", 0) == kinds.count("part") + kinds.count("quit")
             assert counts.get("topic", 0) == kinds.count("topic")
 
 
-def test_no_time_is_impossible(store: CableStore, tmp_path: Path) -> None:
+def test_lines_with_impossible_times_are_skipped(store: CableStore, tmp_path: Path) -> None:
     file = tmp_path / "#garden" / "2013-01-07.log"
     file.parent.mkdir()
     bad = ("25:00:00", "12:60:00", "12:00:99", "13:00:00 PM", "0:00:00 AM")
@@ -232,7 +232,7 @@ def test_no_time_is_impossible(store: CableStore, tmp_path: Path) -> None:
     assert report.skips.reasons == {"not understood": len(bad)}
 
 
-def test_a_day_line_that_cannot_be_read_ends_the_file_with_its_number(store: CableStore, tmp_path: Path) -> None:
+def test_an_unreadable_date_line_ends_the_file_and_is_reported(store: CableStore, tmp_path: Path) -> None:
     file = tmp_path / "#garden.log"
     file.write_text(
         "--- Log opened Mon Jan 07 09:00:00 2013\n09:00 < ann> one\n--- Day changed Xyz Qwx 08 2013\n09:00 < ann> two\n"
@@ -263,14 +263,14 @@ def test_a_day_line_that_cannot_be_read_ends_the_file_with_its_number(store: Cab
         ("2013-03-04", 3),
     ],
 )
-def test_days_in_many_languages(words: str, month: int) -> None:
+def test_dates_in_many_languages_are_read(words: str, month: int) -> None:
     found = stamp_of_words(words)
     assert found is not None
     assert found.month == month
 
 
-def test_days_of_every_locale_of_the_c_library() -> None:
-    """As `%a %b %d %Y` writes them: few are read as another day."""
+def test_dates_of_every_locale_of_the_c_library_are_read() -> None:
+    """As `%a %b %d %Y` writes them. A few are read as another day."""
     lines = files("cablestore.irc").joinpath("days.txt").read_text("utf-8").splitlines()
     rng = random.Random("locales")
     right = wrong = tried = 0
@@ -286,7 +286,7 @@ def test_days_of_every_locale_of_the_c_library() -> None:
     assert wrong < 0.03 * tried
 
 
-def test_lines_that_are_not_understood_are_an_error_from_a_share_on(
+def test_too_large_a_share_of_unknown_lines_is_rejected(
     tmp_path: Path, run: Callable[..., tuple[int, str, str]]
 ) -> None:
     file = tmp_path / "#garden" / "2013-01-07.log"
@@ -328,7 +328,7 @@ def test_encodings_are_detected_or_given_and_reported(
 
 
 @pytest.mark.parametrize("text", ["привет как дела", "こんにちは元気ですか", "на здоровье 👍👍", "naïve façade à côté"])
-def test_messages_that_a_server_cut_within_a_character_keep_the_others(
+def test_messages_split_within_a_character_keep_the_other_characters(
     store: CableStore, tmp_path: Path, text: str
 ) -> None:
     data = text.encode()
@@ -342,7 +342,7 @@ def test_messages_that_a_server_cut_within_a_character_keep_the_others(
     assert texts == {piece.decode(errors="ignore").rstrip() for piece in pieces}
 
 
-def test_an_encoding_that_is_given_is_used(run: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
+def test_the_chosen_encoding_is_used(run: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
     file = tmp_path / "#garden" / "2013-01-07.log"
     file.parent.mkdir()
     file.write_bytes("[09:00:00] <ann> ŁÓDŹ\n".encode("iso8859-2"))
@@ -353,7 +353,7 @@ def test_an_encoding_that_is_given_is_used(run: Callable[..., tuple[int, str, st
     assert run("import-irc", file, "--encoding", "no-such", "-s", tmp_path / "store")[0] == 2
 
 
-def test_a_private_conversation_is_not_found_by_the_function(tmp_path: Path) -> None:
+def test_the_function_skips_private_conversations(tmp_path: Path) -> None:
     file = tmp_path / "irc.libera.bob.weechatlog"
     file.write_text("2013-01-07 12:00:00\tbob\thello\n")
     with pytest.raises(ArgumentError, match="private conversation"):

@@ -37,7 +37,7 @@ def test_a_task_is_due_once_after_its_interval(last_ms: int | None, now_ms: int,
     else:
         assert (pause_ms == 0) == (now_ms - last_ms >= every_ms)
         assert wait_ms(last_ms, now_ms + pause_ms, every_ms) == 0
-    assert wait_ms(now_ms, now_ms, every_ms) == every_ms, "any number of missed runs are made up by one"
+    assert wait_ms(now_ms, now_ms, every_ms) == every_ms, "one run replaces any number of missed runs"
 
 
 class Clock:
@@ -64,7 +64,7 @@ def made_ms(out: Path) -> int:
     return read_backup(folder_of(out)).made_ms
 
 
-def test_a_backup_is_made_when_it_is_due(tmp_path: Path) -> None:
+def test_a_backup_is_created_when_it_is_due(tmp_path: Path) -> None:
     path, out, clock = tmp_path / "store", tmp_path / "backup", Clock()
     plan = BackupPlan(str(out), HOUR_MS, "5h")
 
@@ -92,7 +92,7 @@ def test_a_backup_is_made_when_it_is_due(tmp_path: Path) -> None:
     assert list(path.glob("checkpoint-*")) == []
 
 
-def test_a_backup_by_another_command_counts(tmp_path: Path) -> None:
+def test_a_backup_by_another_command_delays_the_next_one(tmp_path: Path) -> None:
     out, clock = tmp_path / "backup", Clock()
 
     async def work() -> None:
@@ -159,7 +159,7 @@ def test_a_failed_backup_is_repeated_after_a_while(tmp_path: Path, monkeypatch: 
     run(work())
 
 
-def test_another_plan_is_followed_at_once(tmp_path: Path) -> None:
+def test_a_changed_plan_is_applied_immediately(tmp_path: Path) -> None:
     one, two, clock = tmp_path / "one", tmp_path / "two", Clock()
 
     async def work() -> None:
@@ -176,7 +176,7 @@ def test_another_plan_is_followed_at_once(tmp_path: Path) -> None:
     run(work())
 
 
-def test_the_end_stops_a_backup(tmp_path: Path) -> None:
+def test_closing_stops_a_running_backup(tmp_path: Path) -> None:
     out, clock = tmp_path / "backup", Clock()
 
     async def work() -> None:
@@ -194,7 +194,7 @@ def test_the_end_stops_a_backup(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_serve_backs_up_and_reports_the_age(tmp_path: Path, serving: Callable[..., Served]) -> None:
+def test_serve_creates_backups_and_reports_their_age(tmp_path: Path, serving: Callable[..., Served]) -> None:
     path, out = tmp_path / "store", tmp_path / "backup"
     file = tmp_path / "serve.toml"
     text = f'[serve]\ncreate = true\nlisten = ["{HERE}"]\nmetrics = "{HERE}"\n'
@@ -233,7 +233,7 @@ def test_serve_backs_up_and_reports_the_age(tmp_path: Path, serving: Callable[..
         (["--keep-channel", "news=often"], "invalid duration 'often'"),
     ],
 )
-def test_bad_settings_are_one_line_before_the_store_is_opened(
+def test_bad_settings_are_rejected_in_one_line_before_the_store_is_opened(
     tmp_path: Path, run: Callable[..., tuple[int, str, str]], words: list[str], expected: str
 ) -> None:
     status, printed, errors = run("serve", "-s", tmp_path / "store", "--create", "--listen", HERE, *words)

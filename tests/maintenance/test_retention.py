@@ -30,7 +30,9 @@ ages = st.none() | st.integers(0, 40 * DAY_MS)
 
 
 @given(ages, st.dictionaries(st.sampled_from(("default", "news", "x")), ages), st.integers(0, 50 * DAY_MS))
-def test_ages_by_channel(default: int | None, channels: dict[str, int | None], now_ms: int) -> None:
+def test_each_channel_has_its_age_or_the_default(
+    default: int | None, channels: dict[str, int | None], now_ms: int
+) -> None:
     keep = KeepAges(default, channels)
     for channel in ("default", "news", "x", "", "another"):
         age_ms = channels.get(channel, default)
@@ -40,7 +42,7 @@ def test_ages_by_channel(default: int | None, channels: dict[str, int | None], n
     assert keep.of(LEGACY) == keep
 
 
-def test_channels_are_compared_as_the_dialect_does() -> None:
+def test_channel_names_are_compared_by_the_rules_of_the_dialect() -> None:
     keep = KeepAges(None, {"News": 1_000})
     assert keep.of(DRAFT8).oldest_ms(DRAFT8.channel_id("NEWS"), 5_000) == 4_000
     assert keep.of(LEGACY).oldest_ms("news", 5_000) == 0
@@ -64,7 +66,7 @@ def removal(store: CableStore, keep: KeepAges, now_ms: int) -> int:
 
 @pytest.mark.parametrize("dialect", [LEGACY, DRAFT8], ids=lambda dialect: dialect.name)
 @pytest.mark.parametrize("seed", range(4))
-def test_one_age_for_all_channels_removes_what_prune_does(
+def test_one_age_for_all_channels_removes_the_same_posts_as_prune(
     monkeypatch: pytest.MonkeyPatch, seed: int, dialect: Dialect
 ) -> None:
     monkeypatch.setattr(limits, "RETENTION_PAUSE_RATIO", 0.0)
@@ -82,7 +84,7 @@ def test_one_age_for_all_channels_removes_what_prune_does(
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_the_list_is_what_prune_removes(seed: int) -> None:
+def test_the_list_contains_the_posts_that_prune_removes(seed: int) -> None:
     """By channel and type, also if several rules choose the same posts."""
     posts = long_history(random.Random(seed), 150, LEGACY)
     times = sorted(post.timestamp_ms for post in posts)
@@ -104,7 +106,7 @@ def test_the_list_is_what_prune_removes(seed: int) -> None:
         assert (each.first_ms, each.last_ms) == (min(dates), max(dates))
 
 
-def test_each_channel_has_its_age(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_posts_are_removed_at_the_age_of_their_channel(monkeypatch: pytest.MonkeyPatch) -> None:
     """Own posts are removed as others are. Deletions, actions and the latest state stay."""
     monkeypatch.setattr(limits, "RETENTION_PAUSE_RATIO", 0.0)
     days = range(10)
@@ -135,7 +137,7 @@ def test_each_channel_has_its_age(monkeypatch: pytest.MonkeyPatch) -> None:
         assert store.check().is_clean
 
 
-def test_other_ages_end_a_removal_in_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_ages_stop_a_removal_in_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     with filled(LEGACY, [ANN.text("default", f"{number}", at=1_000_000 + number) for number in range(100)]) as store:
         removing, discard = Retention(store, clock=lambda: NOW_MS), store.discard
 
@@ -154,7 +156,7 @@ def held(store: CableStore) -> int:
     return sum((message.text or "").isdigit() for message in store.messages("default", 1000).messages)
 
 
-def test_an_interrupted_removal_is_continued(tmp_path: Path) -> None:
+def test_an_interrupted_removal_continues(tmp_path: Path) -> None:
     """The store can be read and written between the steps, each of which is small."""
     old = [ANN.text("default", f"{number}", at=1_000_000 + number) for number in range(400)]
     with CableStore.open(tmp_path / "store") as store:
@@ -198,7 +200,7 @@ def test_the_disk_space_of_removed_posts_is_freed(
         assert store.check().is_clean
 
 
-def test_tables_that_only_the_removal_read_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_read_only_by_the_removal_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """LevelDB replaces tables during the removal, and keeps the old ones for the state that the removal reads."""
     monkeypatch.setattr(limits, "RETENTION_PAUSE_RATIO", 0.0)
     now_ms = system_clock_ms()
@@ -232,7 +234,7 @@ def test_posts_are_removed_when_they_become_old(monkeypatch: pytest.MonkeyPatch)
         asyncio.run(work())
 
 
-def test_serve_applies_other_ages_after_a_signal(tmp_path: Path, serving: Callable[..., Served]) -> None:
+def test_serve_applies_changed_ages_after_a_signal(tmp_path: Path, serving: Callable[..., Served]) -> None:
     now_ms = system_clock_ms()
     with CableStore.open(tmp_path / "store") as store:
         store.ingest(raws(*(ANN.text("default", str(day), at=now_ms - day * DAY_MS - 1) for day in range(9))))

@@ -42,14 +42,14 @@ def hidden(decisions: Decisions, user: bytes, *channels: str | None) -> list[boo
 # --- 4.4: effective actions ---------------------------------------------------------------------------
 
 
-def test_4_3_an_answer_tells_by_whom_when_and_why() -> None:
+def test_4_3_a_decision_reports_the_author_the_time_and_the_reason() -> None:
     why = ModerationAct(URSULA, b"\x01" * 32, 5, 7, "test", HIDE, (XU,), "spam")
     found = decide(why).user_hidden_by(XU, "test")
     assert found is not None
     assert (found.author, found.timestamp_ms, found.reason) == (URSULA, 5, "spam")
 
 
-def test_4_4_a_user_hidden_in_the_cabal_and_unhidden_in_a_channel() -> None:
+def test_4_4_a_user_hidden_in_the_cabal_can_be_unhidden_in_a_channel() -> None:
     acts = act(URSULA, HIDE, XU, 1), act(URSULA, UNHIDE, XU, 2, "test")
     assert hidden(decide(*acts), XU, None, "other", "test") == [True, True, False]
     by_mod = act(ALEPH, HIDE, XU, 2), act(ALEPH, UNHIDE, XU, 3, "test")
@@ -63,7 +63,7 @@ def test_4_1_1_an_action_for_the_cabal_applies_to_all_channels_from_its_time_on(
     assert hidden(decide(*MODS, act(ALEPH, HIDE, XU, 2, "test"), act(BERT, UNHIDE, XU, 3)), XU, "test") == [False]
 
 
-def test_4_4_actions_for_a_channel_hold_there_alone() -> None:
+def test_4_4_actions_for_a_channel_apply_only_there() -> None:
     assert hidden(decide(act(URSULA, HIDE, XU, 1, "test")), XU, "test", "other", None) == [True, False, False]
 
 
@@ -111,7 +111,7 @@ def test_4_4_2_a_repetition_without_authority_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize(("at", "expected"), [(1, False), (2, False), (3, True), (4, False), (5, False)])
-def test_4_4_3_an_action_applies_if_its_author_had_authority_before_and_then(at: int, expected: bool) -> None:
+def test_4_4_3_an_action_applies_if_its_author_had_authority_before_and_at_its_time(at: int, expected: bool) -> None:
     acts = role(URSULA, ALEPH, MOD, 2), role(URSULA, ALEPH, USER, 4)
     assert hidden(decide(*acts, act(ALEPH, HIDE, XU, at)), XU, "test") == [expected]
 
@@ -121,7 +121,7 @@ def test_4_4_3_a_role_for_its_own_author_is_void() -> None:
     assert decisions.role(ALEPH) is MOD
 
 
-def test_4_4_3_the_authority_of_a_channel_counts_there_alone() -> None:
+def test_4_4_3_the_authority_of_a_channel_counts_only_there() -> None:
     acts = role(URSULA, ALEPH, MOD, 1, "test"), act(ALEPH, HIDE, XU, 2), block(ALEPH, XU, 2)
     decisions = decide(*acts)
     assert hidden(decisions, XU, "test", "other", None) == [True, False, False]
@@ -133,7 +133,7 @@ def test_4_4_4_actions_stay_when_their_author_loses_authority_or_changes_role() 
     assert hidden(decide(*acts), XU, "test") == [True]
 
 
-def test_4_4_4_a_deleted_action_is_undone_and_an_undoing_one_that_is_deleted_undoes_nothing() -> None:
+def test_4_4_4_a_deleted_action_is_undone_and_a_deleted_undoing_action_has_no_effect() -> None:
     acts = act(URSULA, HIDE, XU, 1), act(URSULA, UNHIDE, XU, 2)
     held = MemoryActs([*acts])
     decisions = Decisions.read(held, URSULA)
@@ -142,7 +142,7 @@ def test_4_4_4_a_deleted_action_is_undone_and_an_undoing_one_that_is_deleted_und
     assert [hidden(each, XU, None) for each in (decisions, without_second, without_both)] == [[False], [True], [False]]
 
 
-def test_4_4_4_the_order_in_which_acts_come_does_not_matter() -> None:
+def test_4_4_4_the_order_in_which_actions_arrive_does_not_matter() -> None:
     acts = *MODS[:1], act(ALEPH, HIDE, XU, 2), act(URSULA, UNHIDE, XU, 3, "test"), act(ALEPH, UNHIDE, XU, 4)
     for order in permutations(acts):
         held, decisions = MemoryActs(), Decisions.read(MemoryActs(), URSULA)
@@ -152,7 +152,7 @@ def test_4_4_4_the_order_in_which_acts_come_does_not_matter() -> None:
         assert list(decisions.history("test")) == list(decide(*acts).history("test"))
 
 
-def test_4_4_5_the_own_users_action_comes_first_even_if_it_is_older() -> None:
+def test_4_4_5_the_own_users_action_has_priority_even_if_it_is_older() -> None:
     acts = *MODS, act(URSULA, UNHIDE, XU, 2), act(ALEPH, HIDE, XU, 3), act(ALEPH, HIDE, XU, 3, "test")
     decisions = decide(*acts)
     assert hidden(decisions, XU, None, "test") == [False, False]
@@ -166,13 +166,13 @@ def test_4_4_5_an_overruled_block_drops_nothing() -> None:
     assert [judged.result for judged in decisions.history()][-1] is ActResult.OVERRULED
 
 
-def test_4_4_5_otherwise_the_later_one_takes_effect() -> None:
+def test_4_4_5_the_later_action_of_two_moderators_takes_effect() -> None:
     first, second = act(ALEPH, HIDE, XU, 2), act(BERT, UNHIDE, XU, 3)
     assert hidden(decide(*MODS, first, second), XU, None) == [False]
     assert hidden(decide(*MODS, first, act(BERT, UNHIDE, XU, 1), act(BERT, UNHIDE, DORA, 3)), XU, None) == [True]
 
 
-def test_4_4_5_actions_on_those_with_authority_do_not_apply_but_the_own_users_do() -> None:
+def test_4_4_5_only_the_own_users_actions_apply_to_users_with_authority() -> None:
     by_aleph = block(ALEPH, BERT, 2), act(ALEPH, HIDE, BERT, 2), act(ALEPH, Action.HIDE_POST, POST, 2, "test")
     decisions = decide(*MODS, *by_aleph)
     assert decisions.blocked_by(BERT) is decisions.user_hidden_by(BERT, "test") is None
@@ -183,7 +183,7 @@ def test_4_4_5_actions_on_those_with_authority_do_not_apply_but_the_own_users_do
     assert decide(*MODS, *by_aleph, block(URSULA, BERT, 1)).blocked_by(BERT) is not None
 
 
-def test_4_4_5_the_role_at_the_time_of_the_act_counts() -> None:
+def test_4_4_5_the_role_at_the_time_of_the_action_counts() -> None:
     acts = role(URSULA, ALEPH, MOD, 1), act(ALEPH, HIDE, BERT, 2), role(URSULA, BERT, MOD, 3), act(ALEPH, HIDE, BERT, 4)
     assert decide(*acts).user_hidden_by(BERT, None) == acts[1]
 
@@ -194,7 +194,7 @@ def test_4_4_5_a_role_for_a_hidden_user_does_not_unhide_it() -> None:
     assert (decisions.user_hidden_by(XU, "test"), decisions.blocked_by(XU)) == acts[:2]
 
 
-def test_4_4_5_nobody_hides_or_drops_the_own_user_but_itself() -> None:
+def test_4_4_5_nobody_else_hides_or_drops_the_own_user() -> None:
     acts = role(URSULA, ALEPH, ADMIN, 1), act(ALEPH, HIDE, URSULA, 2), block(ALEPH, URSULA, 2, drop=True)
     decisions = decide(*acts, act(ALEPH, Action.DROP_POST, POST, 2, "test"))
     assert decisions.user_hidden_by(URSULA, "test") is decisions.blocked_by(URSULA) is None
@@ -210,26 +210,26 @@ def test_4_4_6_1_an_unblock_with_undrop_undoes_the_drop_of_a_user() -> None:
     assert decide(dropped, unblock(URSULA, XU, 2, undrop=True)).user_dropped(XU) is None
 
 
-def test_5_1_3_1_an_act_on_a_user_needs_no_channel_and_one_on_nobody_does_nothing() -> None:
+def test_5_1_3_1_an_action_on_a_user_needs_no_channel_and_one_without_users_is_void() -> None:
     nobody = ModerationAct(URSULA, b"\x01" * 32, 5, 7, None, HIDE, ())
     decisions = decide(nobody, act(URSULA, HIDE, XU, 1))
     assert [judged.result for judged in decisions.history()] == [ActResult.APPLIES, ActResult.VOID]
 
 
-def test_5_1_3_2_an_act_on_a_post_counts_in_its_channel_and_without_one_as_cable_js_writes_it() -> None:
+def test_5_1_3_2_an_action_on_a_post_applies_in_its_channel_or_everywhere_without_one() -> None:
     in_test, anywhere = act(URSULA, Action.HIDE_POST, POST, 1, "test"), act(URSULA, Action.HIDE_POST, POST, 1)
     assert [bool(decide(in_test).post_hidden_by(POST, XU, channel)) for channel in ("test", "other")] == [True, False]
     assert decide(anywhere).post_hidden_by(POST, XU, "test") == anywhere
 
 
-def test_5_1_3_3_a_drop_of_no_channel_is_void() -> None:
+def test_5_1_3_3_a_drop_without_a_channel_is_void() -> None:
     decisions = decide(act(URSULA, DROP_CHANNEL, None, 1))
     assert decisions.channel_dropped_by("test") is None
     assert [judged.result for judged in decisions.history()] == [ActResult.VOID]
 
 
 @pytest.mark.parametrize("number", [*range(0, 8, 2), 8])
-def test_5_1_3_4_to_7_a_text_is_not_displayed(number: int) -> None:
+def test_5_1_3_4_to_7_a_hidden_or_dropped_text_is_not_displayed(number: int) -> None:
     if number == 8:
         acting = block(URSULA, XU, 1, drop=True)
     else:
@@ -252,7 +252,7 @@ def test_5_1_4_a_block_keeps_or_drops_old_posts() -> None:
     assert decide(*both).user_dropped(XU) == UserDrop(both[0], None)
 
 
-def test_5_1_4_a_block_without_drop_keeps_what_came_after_an_earlier_unblock() -> None:
+def test_5_1_4_a_block_without_drop_keeps_posts_from_after_an_earlier_unblock() -> None:
     acts = *MODS, block(ALEPH, XU, 5, drop=True), unblock(ALEPH, XU, 7)
     assert decide(*acts, block(BERT, XU, 20)).user_dropped(XU) == UserDrop(acts[2], 7)
     dropped = block(URSULA, XU, 5, drop=True), unblock(URSULA, XU, 7), block(URSULA, XU, 20)
@@ -269,7 +269,7 @@ def test_5_1_4_the_own_users_block_without_drop_keeps_posts_from_the_drops_of_ot
     assert decide(*MODS, dropped, kept, unblock(URSULA, XU, 20)).user_dropped(XU) is None
 
 
-def test_5_1_4_1_a_user_is_dropped_without_telling() -> None:
+def test_5_1_4_1_a_private_block_drops_a_user() -> None:
     dropped = block(URSULA, XU, 1, drop=True, private=True)
     decisions = decide(dropped)
     assert (decisions.user_dropped(XU), decisions.blocked_by(XU)) == (UserDrop(dropped, None), dropped)
@@ -286,7 +286,7 @@ def test_5_1_5_an_unblock_without_undrop_keeps_old_posts_dropped() -> None:
     assert [drop.covers(at) for at in (1, 7, 8, 12)] == [True, True, False, False]
 
 
-def test_5_1_5_unblocking_a_user_whom_an_authority_dropped() -> None:
+def test_5_1_5_the_own_users_first_unblock_ends_the_drop_by_an_authority() -> None:
     acts = *MODS, block(ALEPH, XU, 5, drop=True), unblock(URSULA, XU, 7), unblock(URSULA, XU, 9)
     drop = decide(*acts).user_dropped(XU)
     assert drop == UserDrop(acts[2], 7)
@@ -299,7 +299,7 @@ def test_5_1_5_a_later_unblock_does_not_drop_newer_posts() -> None:
     assert decide(*acts, unblock(BERT, XU, 20, undrop=True)).user_dropped(XU) is None
 
 
-def test_5_1_5_an_author_without_authority_ends_its_own_drop_alone() -> None:
+def test_5_1_5_an_author_without_authority_ends_only_its_own_drop() -> None:
     acts = *MODS, block(ALEPH, XU, 5, drop=True), role(URSULA, ALEPH, USER, 6), unblock(ALEPH, XU, 8)
     assert decide(*acts).user_dropped(XU) == UserDrop(acts[2], 8)
     other = block(BERT, XU, 7, drop=True)
@@ -309,7 +309,7 @@ def test_5_1_5_an_author_without_authority_ends_its_own_drop_alone() -> None:
 # --- 4.5: private actions ----------------------------------------------------------------------------
 
 
-def test_4_5_private_acts_count_for_their_author_and_for_nothing_that_peers_see() -> None:
+def test_4_5_private_actions_count_only_for_their_author() -> None:
     acts = role(URSULA, ALEPH, ADMIN, 1, private=True), block(ALEPH, XU, 2), block(URSULA, BERT, 2, private=True)
     decisions = decide(*acts)
     assert (decisions.role(ALEPH), decisions.blocked_by(XU), decisions.blocked_by(BERT)) == (ADMIN, acts[1], acts[2])
@@ -318,13 +318,13 @@ def test_4_5_private_acts_count_for_their_author_and_for_nothing_that_peers_see(
     assert blocks_in_force(acts) == {(ALEPH, XU): acts[1]}
 
 
-def test_4_5_what_is_privately_undone_stays_for_peers() -> None:
+def test_4_5_a_privately_undone_action_still_applies_for_peers() -> None:
     blocked = block(URSULA, XU, 1)
     decisions = decide(blocked, unblock(URSULA, XU, 2, private=True))
     assert (decisions.blocked_by(XU), decisions.blocked_by(XU, public=True)) == (None, blocked)
 
 
-def test_4_5_1_a_private_act_is_undone_privately_only() -> None:
+def test_4_5_1_a_private_action_is_undone_only_privately() -> None:
     private, public = act(URSULA, HIDE, XU, 1, private=True), act(URSULA, UNHIDE, XU, 2)
     assert decide(private, public).user_hidden_by(XU, None) == private
     assert decide(private, public, act(URSULA, UNHIDE, XU, 3, private=True)).user_hidden_by(XU, None) is None
@@ -337,26 +337,26 @@ def test_4_5_1_a_private_act_is_undone_privately_only() -> None:
 # --- 4.6: blocks -------------------------------------------------------------------------------------
 
 
-def test_4_6_1_a_block_by_an_authority_is_as_ones_own() -> None:
+def test_4_6_1_a_block_by_an_authority_counts_as_an_own_block() -> None:
     by_mod, by_stranger = block(ALEPH, XU, 2), block(DORA, CASHEW, 2)
     decisions = decide(*MODS, by_mod, by_stranger)
     assert (decisions.blocked_by(XU), decisions.blocked_by(CASHEW)) == (by_mod, None)
     assert decide(*MODS, by_mod, unblock(URSULA, XU, 1)).blocked_by(XU) is None
 
 
-def test_4_6_1_who_blocks_the_own_user_and_notifies_it() -> None:
-    told, untold, undone = (
+def test_4_6_1_a_block_of_the_own_user_counts_if_it_notifies_and_is_not_undone() -> None:
+    notified, unnotified, undone = (
         block(XU, URSULA, 1, notify=True),
         block(BERT, URSULA, 1),
         block(DORA, URSULA, 1, notify=True),
     )
-    decisions = decide(told, untold, undone, unblock(DORA, URSULA, 2), block(CASHEW, XU, 1, notify=True))
-    assert [decisions.blocks_own_user(user) for user in (XU, BERT, DORA, CASHEW)] == [told, None, None, None]
+    decisions = decide(notified, unnotified, undone, unblock(DORA, URSULA, 2), block(CASHEW, XU, 1, notify=True))
+    assert [decisions.blocks_own_user(user) for user in (XU, BERT, DORA, CASHEW)] == [notified, None, None, None]
     later = decisions.changed(MemoryActs(), added=[undone_again := block(DORA, URSULA, 3, notify=True)])
     assert (later.blocks_own_user(DORA), decisions.blocks_own_user(DORA)) == (undone_again, None)
 
 
-def test_4_6_1_who_blocks_whom_by_acts_of_their_own() -> None:
+def test_4_6_1_a_block_is_in_force_until_its_own_author_undoes_it() -> None:
     acts = block(XU, BERT, 1), block(XU, CASHEW, 1), unblock(XU, BERT, 2), unblock(DORA, CASHEW, 3)
     assert blocks_in_force(reversed(acts)) == {(XU, CASHEW): acts[1]}
 
@@ -371,7 +371,7 @@ def test_4_6_nobody_blocks_itself() -> None:
 # --- lists -------------------------------------------------------------------------------------------
 
 
-def test_a_new_authority_brings_the_acts_that_it_wrote_before_it_was_known() -> None:
+def test_a_new_role_applies_to_stored_actions_that_are_dated_after_it() -> None:
     early, late = act(ALEPH, HIDE, XU, 1), act(ALEPH, HIDE, DORA, 3)
     held = MemoryActs([early, late])
     decisions = Decisions.read(held, URSULA)

@@ -10,12 +10,12 @@ from moderating import ADMIN, ALEPH, BERT, CASHEW, DORA, MOD, URSULA, USER, XU, 
 from cablestore.moderation import Action, ActResult, UserRole
 
 
-def test_4_1_a_role_for_a_channel_holds_there_alone() -> None:
+def test_4_1_a_role_for_a_channel_applies_only_there() -> None:
     decisions = decide(role(URSULA, BERT, MOD, 1, "test"))
     assert [decisions.role(BERT, channel) for channel in ("test", "other", None)] == [MOD, USER, USER]
 
 
-def test_4_1_1_a_role_for_the_cabal_holds_in_every_channel() -> None:
+def test_4_1_1_a_role_for_the_cabal_applies_in_every_channel() -> None:
     decisions = decide(role(URSULA, BERT, MOD, 1))
     assert {decisions.role(BERT, channel) for channel in (None, "test", "")} == {MOD}
 
@@ -31,7 +31,7 @@ def test_4_2_1_the_own_user_admins_and_mods_have_authority() -> None:
     assert (decisions.users_with(ADMIN), decisions.users_with(MOD)) == ([URSULA, ALEPH], [BERT])
 
 
-def test_4_2_1_1_roles_are_those_of_the_own_users_view() -> None:
+def test_4_2_1_1_roles_depend_on_the_own_user() -> None:
     acts = role(URSULA, ALEPH, ADMIN, 1), role(ALEPH, BERT, MOD, 2)
     assert [decide(*acts, own=own).role(BERT) for own in (URSULA, ALEPH, XU)] == [MOD, MOD, USER]
 
@@ -41,7 +41,7 @@ def test_4_2_1_1_1_roles_pass_through_admins() -> None:
     assert decide(*chain, role(CASHEW, XU, MOD, 4)).role(XU) is MOD
 
 
-def test_4_2_1_1_2_without_a_chain_there_is_no_authority() -> None:
+def test_4_2_1_1_2_a_user_without_a_chain_of_admins_has_no_authority() -> None:
     circle = role(ALEPH, BERT, ADMIN, 1), role(BERT, ALEPH, ADMIN, 2), role(ALEPH, ALEPH, ADMIN, 3)
     assert decide(*circle).users_with(ADMIN) == [URSULA]
 
@@ -54,38 +54,38 @@ def test_4_2_2_a_new_role_replaces_the_authors_earlier_one() -> None:
     assert [judged.result for judged in decisions.history()] == [ActResult.UNDONE, ActResult.APPLIES]
 
 
-def test_4_2_2_of_one_time_the_greater_hash_is_the_later() -> None:
+def test_4_2_2_of_two_roles_of_one_time_the_one_with_the_greater_hash_is_later() -> None:
     first, second = role(URSULA, BERT, ADMIN, 1), role(URSULA, BERT, MOD, 1)
     assert first.hash < second.hash
     assert decide(second, first).role(BERT) is MOD
 
 
-def test_4_2_3_the_example_of_relevant_roles() -> None:
+def test_4_2_3_the_example_of_relevant_roles_has_the_specified_result() -> None:
     decisions = decide(role(ALEPH, BERT, MOD, 1), role(ALEPH, BERT, ADMIN, 2), own=ALEPH)
     assert decisions.role(BERT) is ADMIN
 
 
-def test_4_2_4_who_declines_is_a_normal_user_whoever_gave_the_role() -> None:
+def test_4_2_4_a_user_who_declines_is_a_normal_user_for_all_roles() -> None:
     acts = role(URSULA, ALEPH, ADMIN, 1), role(URSULA, BERT, ADMIN, 1), role(BERT, ALEPH, MOD, 2)
     decisions = decide(*acts, says(ALEPH, False, 3))
     assert decisions.role(ALEPH) is USER
     assert [judged.result for judged in decisions.history() if judged.target == ALEPH] == [ActResult.DECLINED] * 2
 
 
-def test_4_2_4_declining_ends_the_roles_that_were_issued_and_keeps_actions_from_before() -> None:
+def test_4_2_4_declining_ends_issued_roles_and_keeps_earlier_actions() -> None:
     acts = role(URSULA, ALEPH, ADMIN, 1), role(ALEPH, BERT, MOD, 2), act(ALEPH, Action.HIDE_USER, XU, 3)
     decisions = decide(*acts, says(ALEPH, False, 4), act(ALEPH, Action.HIDE_USER, DORA, 5))
     assert decisions.role(BERT) is USER
     assert (decisions.user_hidden_by(XU, None), decisions.user_hidden_by(DORA, None)) == (acts[2], None)
 
 
-def test_4_2_4_who_accepts_again_begins_again() -> None:
+def test_4_2_4_roles_issued_before_a_decline_do_not_return_with_acceptance() -> None:
     acts = role(URSULA, ALEPH, ADMIN, 1), role(ALEPH, BERT, MOD, 2), says(ALEPH, False, 3), says(ALEPH, True, 4)
     decisions = decide(*acts, role(ALEPH, CASHEW, MOD, 5))
     assert [decisions.role(user) for user in (ALEPH, BERT, CASHEW)] == [ADMIN, USER, MOD]
 
 
-def test_4_2_4_the_own_user_may_decline_and_still_give_roles() -> None:
+def test_4_2_4_the_own_user_may_decline_and_still_issue_roles() -> None:
     decisions = decide(says(URSULA, False, 1), role(URSULA, ALEPH, MOD, 2))
     assert (decisions.role(URSULA), decisions.role(ALEPH)) == (ADMIN, MOD)
 
@@ -102,7 +102,7 @@ def test_4_2_5_roles_of_one_millisecond_apply_along_the_chain_in_any_order_of_ha
         assert [decisions.role(user) for user in (ALEPH, BERT, CASHEW, XU)] == [ADMIN, ADMIN, ADMIN, MOD]
 
 
-def test_4_2_5_roles_of_an_admin_end_with_its_own_and_do_not_return() -> None:
+def test_4_2_5_roles_issued_by_an_admin_end_with_its_own_role_and_do_not_return() -> None:
     acts = role(URSULA, ALEPH, ADMIN, 1), role(ALEPH, BERT, ADMIN, 2), role(BERT, CASHEW, MOD, 3)
     assert decide(*acts).role(CASHEW) is MOD
     revoked = *acts, role(URSULA, ALEPH, MOD, 4)
@@ -120,12 +120,12 @@ def test_4_2_5_an_admin_revoked_for_the_cabal_keeps_its_roles_where_it_is_still_
     assert [decisions.role(CASHEW, channel) for channel in (None, "test", "other")] == [USER, MOD, USER]
 
 
-def test_4_2_5_who_still_has_another_voucher_stays() -> None:
+def test_4_2_5_a_user_with_another_issuer_keeps_its_role() -> None:
     acts = role(URSULA, ALEPH, ADMIN, 1), role(URSULA, BERT, ADMIN, 1), role(ALEPH, CASHEW, MOD, 2)
     assert decide(*acts, role(BERT, CASHEW, MOD, 3), role(URSULA, ALEPH, USER, 4)).role(CASHEW) is MOD
 
 
-def test_4_2_5_two_admins_who_vouch_for_each_other_alone_are_none() -> None:
+def test_4_2_5_two_admins_with_roles_only_from_each_other_are_not_admins() -> None:
     acts = role(URSULA, ALEPH, ADMIN, 1), role(ALEPH, BERT, ADMIN, 2), role(BERT, CASHEW, ADMIN, 3)
     mutual = *acts, role(CASHEW, BERT, ADMIN, 4)
     assert decide(*mutual).users_with(ADMIN) == [URSULA, ALEPH, BERT, CASHEW]
@@ -167,14 +167,14 @@ def test_4_2_5_1_2_the_role_with_most_capabilities_counts() -> None:
     assert (decisions.role(CASHEW), decisions.role_given_by(CASHEW)) == (ADMIN, by_bert)
 
 
-def test_4_2_5_1_3_without_a_role_a_user_is_a_normal_user() -> None:
+def test_4_2_5_1_3_a_user_without_a_role_is_a_normal_user() -> None:
     decisions = decide()
     assert (decisions.role(XU), decisions.role(XU, "test"), decisions.role_given_by(XU)) == (USER, USER, None)
     with pytest.raises(ValueError, match="normal users are not listed"):
         decisions.users_with(USER)
 
 
-def test_4_2_5_1_4_the_combined_example() -> None:
+def test_4_2_5_1_4_the_combined_example_has_the_specified_result() -> None:
     acts = role(URSULA, BERT, ADMIN, 1), role(URSULA, ALEPH, MOD, 2, "test"), role(BERT, ALEPH, ADMIN, 3)
     decisions = decide(*acts)
     assert [decisions.role(ALEPH, channel) for channel in ("test", "other", None)] == [MOD, ADMIN, ADMIN]
@@ -182,13 +182,13 @@ def test_4_2_5_1_4_the_combined_example() -> None:
     assert [decisions.role(ALEPH, channel) for channel in ("test", "other", None)] == [MOD, USER, USER]
 
 
-def test_5_1_2_roles_have_the_numbers_of_posts() -> None:
+def test_5_1_2_roles_have_the_numbers_that_posts_contain() -> None:
     assert [UserRole.of_post(number) for number in range(3)] == [ADMIN, MOD, USER]
     assert [each.in_post for each in (ADMIN, MOD, USER)] == [0, 1, 2]
     assert ADMIN > MOD > USER
 
 
-def test_5_1_2_1_normal_user_ends_an_authors_earlier_role() -> None:
+def test_5_1_2_1_the_role_normal_user_ends_an_authors_earlier_role() -> None:
     acts = role(URSULA, ALEPH, ADMIN, 1), role(ALEPH, BERT, ADMIN, 2), role(ALEPH, BERT, USER, 3)
     assert decide(*acts).role(BERT) is USER
 
@@ -199,6 +199,6 @@ def test_5_1_2_2_roles_by_a_mod_do_not_apply() -> None:
 
 
 @pytest.mark.parametrize("given", list(UserRole))
-def test_5_1_2_3_an_admin_gives_every_role(given: UserRole) -> None:
+def test_5_1_2_3_an_admin_can_issue_every_role(given: UserRole) -> None:
     decisions = decide(role(URSULA, ALEPH, ADMIN, 1), role(ALEPH, BERT, given, 2))
     assert decisions.role(BERT) is given

@@ -58,8 +58,8 @@ RULES = [
 
 
 def test_each_rule_is_in_the_table() -> None:
-    told = set(re.findall(r"^\| (\d(?:\.\d)+)", PAGE, re.MULTILINE))
-    assert set(RULES) <= told
+    listed = set(re.findall(r"^\| (\d(?:\.\d)+)", PAGE, re.MULTILINE))
+    assert set(RULES) <= listed
 
 
 def test_each_test_that_the_page_names_exists() -> None:

@@ -28,20 +28,20 @@ def test_4_7_2_a_seed_changes_the_default_role() -> None:
     assert [decisions.role_given_by(user) for user in (ALEPH, CASHEW)] == [seed, None]
 
 
-def test_4_7_2_an_admin_gives_seeded_users_other_roles() -> None:
+def test_4_7_2_an_admin_can_issue_other_roles_to_seeded_users() -> None:
     seed = seeded((ALEPH, ADMIN), (BERT, ADMIN), (CASHEW, MOD))
     decisions = decide(role(ALEPH, BERT, MOD, 1), role(URSULA, CASHEW, USER, 2), role(BERT, DORA, MOD, 3), seed=seed)
     assert [decisions.role(user) for user in (ALEPH, BERT, CASHEW, DORA)] == [ADMIN, MOD, USER, USER]
 
 
-def test_4_7_2_what_seeded_users_issued_applies_whenever_it_was() -> None:
+def test_4_7_2_actions_and_roles_by_seeded_users_apply_at_any_time() -> None:
     acts = role(ALEPH, CASHEW, MOD, 0), act(ALEPH, Action.HIDE_USER, XU, 0), act(BERT, Action.HIDE_USER, DORA, 0)
     decisions = decide(*acts, role(BERT, DORA, ADMIN, 0), seed=seeded((ALEPH, ADMIN), (BERT, MOD)))
     assert [decisions.role(user) for user in (CASHEW, DORA)] == [MOD, USER]
     assert [decisions.user_hidden_by(user, None) for user in (XU, DORA)] == [*acts[1:]]
 
 
-def test_4_7_2_what_was_applied_stays_after_the_seed_is_revoked() -> None:
+def test_4_7_2_applied_actions_and_roles_remain_after_the_seed_is_revoked() -> None:
     acts = role(ALEPH, CASHEW, ADMIN, 1), act(ALEPH, Action.HIDE_USER, XU, 2), role(CASHEW, BERT, MOD, 3)
     later = role(ALEPH, DORA, MOD, 51), act(ALEPH, Action.HIDE_USER, DORA, 51), role(CASHEW, DORA, MOD, 52)
     decisions = decide(*acts, *later[:2], seed=seeded((ALEPH, ADMIN), revoked_at_ms=50))
@@ -50,27 +50,27 @@ def test_4_7_2_what_was_applied_stays_after_the_seed_is_revoked() -> None:
     assert decide(*acts, *later, seed=seeded((ALEPH, ADMIN), revoked_at_ms=50)).role(DORA) is MOD
 
 
-def test_4_7_2_a_seeded_admin_for_whom_another_vouches_keeps_its_roles() -> None:
+def test_4_7_2_a_seeded_admin_confirmed_by_its_own_appointee_keeps_issued_roles() -> None:
     """An admin that a seeded admin appointed confirms the seed. That does not remove roles."""
     acts = role(ALEPH, BERT, ADMIN, 1), role(BERT, ALEPH, ADMIN, 2), role(ALEPH, CASHEW, MOD, 3)
     decisions = decide(*acts, seed=seeded((ALEPH, ADMIN)))
     assert [decisions.role(user) for user in (ALEPH, BERT, CASHEW)] == [ADMIN, ADMIN, MOD]
 
 
-def test_4_7_2_a_seeded_admin_demoted_by_whom_it_made_admin_ends_both_and_is_default_again() -> None:
+def test_4_7_2_a_seeded_admin_demoted_by_its_own_appointee_returns_to_its_default_role() -> None:
     """The demotion removes the roles that the demoted user assigned, including the role of the demoting admin."""
     acts = role(ALEPH, BERT, ADMIN, 1), role(ALEPH, CASHEW, MOD, 2), role(BERT, ALEPH, USER, 3)
     decisions = decide(*acts, seed=seeded((ALEPH, ADMIN)))
     assert [decisions.role(user) for user in (ALEPH, BERT, CASHEW)] == [ADMIN, USER, USER]
 
 
-def test_4_7_2_what_a_seeded_admin_issued_ends_if_it_stayed_admin_by_the_own_users_say_and_lost_that() -> None:
+def test_4_7_2_roles_issued_by_a_seeded_admin_end_when_the_own_user_demotes_it() -> None:
     acts = role(URSULA, ALEPH, ADMIN, 1), role(ALEPH, CASHEW, MOD, 2), role(URSULA, ALEPH, USER, 60)
     assert decide(*acts[:2], seed=seeded((ALEPH, ADMIN), revoked_at_ms=50)).role(CASHEW) is MOD
     assert decide(*acts, seed=seeded((ALEPH, ADMIN), revoked_at_ms=50)).role(CASHEW) is USER
 
 
-def test_4_7_2_a_role_that_stays_after_the_seed_may_be_given_again_only_by_an_admin_with_other_vouchers() -> None:
+def test_4_7_2_a_repeated_role_by_an_admin_confirmed_only_by_its_recipient_ends_both_roles() -> None:
     """Bert's role remains without Aleph's. A repeated role is a new role, and then the two only confirm each other."""
     acts = role(ALEPH, BERT, ADMIN, 1), role(BERT, ALEPH, ADMIN, 60), role(ALEPH, BERT, ADMIN, 70)
     seed = seeded((ALEPH, ADMIN), revoked_at_ms=50)
@@ -82,7 +82,7 @@ def test_4_2_4_a_seeded_user_may_decline() -> None:
     assert decide(says(ALEPH, False, 1), seed=seeded((ALEPH, ADMIN))).role(ALEPH) is USER
 
 
-def test_4_7_3_the_example_is_read_as_printed_and_as_bytes() -> None:
+def test_4_7_3_the_example_is_read_from_hex_and_from_bytes() -> None:
     seed = Seed.read_hex(EXAMPLE, 5)
     assert [(key.hex()[:4], each) for key, each in seed.roles] == [("c869", ADMIN), ("656f", ADMIN), ("1f03", MOD)]
     assert len(seed.write()) == 99
@@ -111,6 +111,6 @@ def test_4_7_2_a_malformed_seed_is_rejected(data: bytes, message: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["2c", "zz" * 33, "2" * 64])
-def test_4_7_2_what_is_not_a_seed_in_hex_is_rejected(text: str) -> None:
+def test_4_7_2_an_invalid_hex_seed_is_rejected(text: str) -> None:
     with pytest.raises(ArgumentError, match="seed"):
         Seed.read_hex(text, 0)

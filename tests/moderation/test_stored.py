@@ -76,7 +76,7 @@ def test_rows_agree_with_the_posts(store: CableStore) -> None:
     assert assert_equal(store).role(BOB.key) is USER
 
 
-def test_who_declines_is_in_the_rows(store: CableStore) -> None:
+def test_a_declined_role_is_stored_in_rows(store: CableStore) -> None:
     store.write(Role("", PUBLIC, "", BOB.key, MOD.in_post))
     store.ingest(raws(BOB.post(Info.of(name="bob", accept_role=False))))
     assert assert_equal(store).role(BOB.key) is USER
@@ -84,7 +84,7 @@ def test_who_declines_is_in_the_rows(store: CableStore) -> None:
     assert assert_equal(store).role(BOB.key) is MOD
 
 
-def test_private_acts_count_and_leave_no_rows(store: CableStore) -> None:
+def test_private_actions_count_and_leave_no_rows(store: CableStore) -> None:
     store.write(Role("", LOCAL_ONLY, "", BOB.key, MOD.in_post))
     hide = store.write(Moderation("", LOCAL_ONLY, "test", (CYD.key,), Action.HIDE_USER))
     found = assert_equal(store)
@@ -93,7 +93,7 @@ def test_private_acts_count_and_leave_no_rows(store: CableStore) -> None:
     assert not [key for key, _ in store.dump() if key.startswith(b"!acts!")]
 
 
-def test_what_is_forged_or_anothers_private_act_is_not_held(store: CableStore) -> None:
+def test_forged_actions_and_private_actions_of_others_are_ignored(store: CableStore) -> None:
     store.write(Role("", PUBLIC, "", ANN.key, ADMIN.in_post))
     role = ANN.post(Role("", PUBLIC, "", BOB.key, MOD.in_post)).raw
     forged = (
@@ -125,7 +125,7 @@ def test_damaged_targets_are_reported(record: bytes) -> None:
         acts.targets_in(record)
 
 
-def test_a_change_of_name_does_not_make_the_roles_again(store: CableStore) -> None:
+def test_a_change_of_name_does_not_recompute_the_roles(store: CableStore) -> None:
     store.write(Role("", PUBLIC, "", BOB.key, MOD.in_post))
     robert, declines = BOB.post(Info.of(name="Robert")), BOB.post(Info.of(accept_role=False))
     for info, is_rename in [

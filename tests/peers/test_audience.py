@@ -26,7 +26,7 @@ def block(user: Person, *, notify: bool) -> Block:
         (Unblock("", 0, (CYD.key,), 0), True, False),
     ],
 )
-def test_a_peer_gets_what_its_blocks_allow(body: Body, for_bob: bool, for_blocked_bob: bool) -> None:
+def test_a_peer_receives_only_the_posts_that_blocks_allow(body: Body, for_bob: bool, for_blocked_bob: bool) -> None:
     """The hash of a stored post, the forwarded post and its bytes have the same audience."""
     post: Post = ANN.post(body)
     static = static_key_of(BOB.key)

@@ -80,7 +80,7 @@ async def test_an_unbanned_peer_is_dialled_now() -> None:
 
 
 @on_loop
-async def test_a_name_of_no_peer_disconnects_nobody() -> None:
+async def test_an_unknown_peer_name_disconnects_nobody() -> None:
     with memory("b") as store:
         async with listening(cabal_key=CABAL_KEY) as (node, address), Node(store, SETTINGS) as other:
             await soon(other.connect(address))
@@ -91,7 +91,7 @@ async def test_a_name_of_no_peer_disconnects_nobody() -> None:
             assert len(node.peers()) == 1
 
 
-def test_bans_are_read_again_and_a_damaged_file_is_an_error(tmp_path: Path) -> None:
+def test_stored_bans_are_read_and_a_damaged_file_raises_an_error(tmp_path: Path) -> None:
     bans = Bans(tmp_path)
     bans.add(["192.0.2.1", "ab" * 32])
     again = Bans(tmp_path)
@@ -108,7 +108,7 @@ def test_bans_are_read_again_and_a_damaged_file_is_an_error(tmp_path: Path) -> N
             Bans(tmp_path)
 
 
-def test_a_ban_that_cannot_be_stored_is_not_in_force(tmp_path: Path) -> None:
+def test_a_ban_that_cannot_be_stored_does_not_apply(tmp_path: Path) -> None:
     """After a restart it would be gone."""
     bans = Bans(tmp_path)
     (tmp_path / "bans.json").mkdir()
@@ -136,5 +136,5 @@ def test_a_node_with_a_damaged_file_does_not_start(tmp_path: Path) -> None:
     ("text", "name"),
     [("192.0.2.1", "192.0.2.1"), ("2001:DB8:0::1", "2001:db8::1"), ("Peer.Example", "peer.example"), ("ABCD", "abcd")],
 )
-def test_one_spelling_of_a_host(text: str, name: str) -> None:
+def test_a_host_has_one_spelling(text: str, name: str) -> None:
     assert host_name(text) == name

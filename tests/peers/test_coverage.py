@@ -48,9 +48,7 @@ def answer(reader: Reader, request: Request) -> set[bytes]:
 
 
 @given(histories(), st.integers(0, 2**32).map(Random))
-def test_what_is_compared_and_what_is_new_since_are_the_state(
-    history: tuple[Dialect, list[Post]], choice: Random
-) -> None:
+def test_compared_posts_and_later_posts_are_the_state(history: tuple[Dialect, list[Post]], choice: Random) -> None:
     dialect, posts = history
     posts = [post for post in posts if not post.is_local_only]
     choice.shuffle(posts)
@@ -71,7 +69,7 @@ def test_what_is_compared_and_what_is_new_since_are_the_state(
                 assert answer(state.reader, request) <= compared | found, request
 
 
-def test_an_act_that_was_undone_before_it_came_is_not_the_state_of_its_channel() -> None:
+def test_an_action_that_was_undone_before_it_arrived_is_not_announced() -> None:
     recipients = (bytes(32),)
     hidden, shown = (
         ANN.post(Moderation("", PUBLIC, "default", recipients, action), at=START_MS + at)
@@ -84,7 +82,7 @@ def test_an_act_that_was_undone_before_it_came_is_not_the_state_of_its_channel()
             assert hashes_since(state.reader, StateRequest(b"", "default", 1), place) == []
 
 
-def test_too_many_entries_since_and_another_database_cost_the_history() -> None:
+def test_too_many_later_entries_or_another_database_require_the_history() -> None:
     texts = [ANN.text("default", f"{number}", at=START_MS + number) for number in range(MAX_ENTRIES + 1)]
     with memory("a", posts=[ANN.text("default", "first")]) as store:
         place = store.parts.engine.place
@@ -97,7 +95,7 @@ def test_too_many_entries_since_and_another_database_cost_the_history() -> None:
             assert hashes_since(state.reader, LIVE, place) is None
 
 
-def test_only_what_both_compare_is_answered_without_history() -> None:
+def test_only_ranges_that_both_sides_compare_are_answered_without_history() -> None:
     coverage = Coverage()
     assert coverage.since(LIVE) is None
     assert coverage.read(Terms(from_ms=100, channels=frozenset(["default"])), PLACE) == [SNAPSHOT]
@@ -149,7 +147,7 @@ def test_the_wait_for_both_states_ends_when_the_second_side_has_read_its_state()
     run(scenario())
 
 
-def test_the_wait_for_rest_lasts_as_long_as_a_comparison_is_under_way() -> None:
+def test_the_wait_for_rest_ends_after_the_comparison() -> None:
     async def scenario() -> None:
         coverage = Coverage()
         await soon(coverage.rest(0.01))
@@ -165,7 +163,7 @@ def test_the_wait_for_rest_lasts_as_long_as_a_comparison_is_under_way() -> None:
 
 
 @on_standing_loop
-async def test_a_peer_that_greets_and_compares_nothing_is_asked_over_cable() -> None:
+async def test_a_peer_that_greets_without_comparing_is_asked_over_cable() -> None:
     """COMPARISON_WAIT_S."""
     with memory("a", posts=[ANN.text("default", "x")]) as store:
         async with Node(store) as node:

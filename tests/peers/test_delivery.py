@@ -38,7 +38,7 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
             yield here, there
 
 
-def test_what_the_peer_has_acknowledged_is_complete(ends: tuple[socket.socket, socket.socket]) -> None:
+def test_acknowledged_data_is_complete(ends: tuple[socket.socket, socket.socket]) -> None:
     delivery = Delivery(ends[0], 0.0)
     assert delivery.is_complete()
     ends[0].send(b"hello")
@@ -65,7 +65,7 @@ def test_a_full_window_is_neither_complete_nor_lost(ends: tuple[socket.socket, s
     wait_until(is_drained)
 
 
-def test_a_closed_connection_waits_for_nothing(ends: tuple[socket.socket, socket.socket]) -> None:
+def test_a_closed_connection_has_no_unacknowledged_data(ends: tuple[socket.socket, socket.socket]) -> None:
     delivery = Delivery(ends[0], 0.0)
     ends[0].close()
     assert delivery.unacknowledged_s(LATER_S) == 0
@@ -73,7 +73,7 @@ def test_a_closed_connection_waits_for_nothing(ends: tuple[socket.socket, socket
 
 
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
-def test_a_closed_transport_waits_for_nothing(
+def test_a_closed_transport_has_no_unacknowledged_data(
     ends: tuple[socket.socket, socket.socket], new_loop: Callable[[], asyncio.AbstractEventLoop]
 ) -> None:
     async def closed() -> Delivery:
@@ -97,7 +97,7 @@ sys.stdin.read()
 """
 
 
-def test_a_peer_whose_machine_acknowledges_nothing_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_whose_machine_acknowledges_nothing_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     """UNACKNOWLEDGED_TIMEOUT_S applies also to a peer that only listens and never got a ping."""
     monkeypatch.setattr(limits, "UNACKNOWLEDGED_TIMEOUT_S", 0.5)
     own_host, host = "10.78.77.1", "10.78.77.2"

@@ -1,4 +1,4 @@
-"""The limit of open files is raised for the peers that a node accepts, and a limit that is too low is reported."""
+"""The limit of open files is raised for the peers that a node accepts. A limit that is too low is reported."""
 
 from __future__ import annotations
 

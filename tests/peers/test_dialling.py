@@ -98,7 +98,7 @@ class Attempts:
 
 
 @given(st.lists(st.floats(0, 30), min_size=20, max_size=100), st.floats(0, 1))
-def test_pauses_grow_with_failures_however_long_they_take(took_s: list[float], spread: float) -> None:
+def test_pauses_grow_with_failures_of_any_duration(took_s: list[float], spread: float) -> None:
     """FIRST_RETRY_S, LONGEST_RETRY_S: a peer that returns after a night is reached within a minute."""
     attempts = Attempts(spread)
     pauses = [attempts.fail(each) for each in took_s]
@@ -119,14 +119,14 @@ def test_a_connection_that_worked_resets_the_pauses(before: int, lasted_s: float
     assert attempts.fail() == 2 * limits.FIRST_RETRY_S
 
 
-def test_a_peer_that_ends_each_connection_at_once_is_left_alone_more_and_more() -> None:
+def test_pauses_grow_for_a_peer_that_ends_each_connection_at_once() -> None:
     """WORKING_S: the peer rejects the node, because it is full or blocks the user."""
     attempts = Attempts()
     assert [attempts.work(0.1) for _ in range(4)] == [1.0, 2.0, 4.0, 8.0]
 
 
 @given(st.integers(0, 50), st.integers(1, 20))
-def test_a_users_request_resets_the_pauses_however_often_the_network_changes(before: int, changes: int) -> None:
+def test_a_users_request_resets_the_pauses_after_any_number_of_network_changes(before: int, changes: int) -> None:
     """A network that announces changes all the time resets them once in LONGEST_RETRY_S."""
     attempts = Attempts()
     for _ in range(before):
@@ -147,7 +147,7 @@ def test_a_users_request_resets_the_pauses_however_often_the_network_changes(bef
 
 
 @on_standing_loop
-async def test_a_peer_that_is_back_is_reached_and_its_next_absence_begins_with_short_pauses() -> None:
+async def test_the_next_absence_of_a_reached_peer_begins_with_short_pauses() -> None:
     """The machine's network may change meanwhile, which also ends the pauses."""
     address = free_address()
     with logged() as log, memory("b") as store:
@@ -187,7 +187,7 @@ async def test_dial_now_ends_all_pauses() -> None:
 
 
 @on_loop
-async def test_a_peer_that_is_reachable_again_has_the_others_tried_at_once() -> None:
+async def test_one_reachable_peer_causes_one_more_attempt_for_the_others() -> None:
     """EARLY_RETRY_EVERY_S: on both ports, but only once if the peer connects repeatedly."""
     back, reconciling, away = free_address(), free_address(), free_address()
     with logged() as log, memory("b") as store:
@@ -214,7 +214,7 @@ def shown(store: Path, *options: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.thorough
-def test_connect_shows_the_peers_and_with_now_dials_them(serving: Callable[..., Served], tmp_path: Path) -> None:
+def test_connect_lists_the_peers_and_dials_them_with_now(serving: Callable[..., Served], tmp_path: Path) -> None:
     """With `--now`, pauses begin again with short ones."""
     address = free_address()
     served = serving(tmp_path / "a", "--create", "--connect", address, "--log-format", "json")

@@ -9,7 +9,7 @@ from peering import run, until
 from cablestore.peers.heartbeat import Heartbeat
 
 
-def test_a_loop_that_hangs_has_a_lag_until_it_is_in_time_again() -> None:
+def test_a_loop_that_hangs_has_a_lag_until_its_next_timely_beat() -> None:
     async def scenario() -> None:
         now_s = [0.0]
         heartbeat = Heartbeat(asyncio.get_running_loop(), lambda: now_s[0])

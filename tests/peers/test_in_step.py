@@ -41,7 +41,7 @@ def old_logs(count: int, name: str = "logs") -> list[bytes]:
 
 @WAYS
 @on_loop
-async def test_old_logs_that_came_while_a_member_was_away(tmp_path: Path, over_cable: bool) -> None:
+async def test_old_posts_that_arrived_while_a_member_was_away_are_exchanged(tmp_path: Path, over_cable: bool) -> None:
     """The member reconnects, and restarts. Each time everything is compared before the peer is in step."""
     here = CableStore.open(tmp_path / "here")
     here.ingest(raws(*(ANN.text("default", f"{number}") for number in range(50))))
@@ -63,7 +63,7 @@ async def test_old_logs_that_came_while_a_member_was_away(tmp_path: Path, over_c
 @WAYS
 @pytest.mark.parametrize("changes", [0, 1])
 @on_loop
-async def test_a_change_ends_it_at_once_on_both_sides(over_cable: bool, changes: int) -> None:
+async def test_a_change_ends_in_step_immediately_on_both_sides(over_cable: bool, changes: int) -> None:
     """`is_in_step` is True again after a complete comparison, without waiting for the next turn."""
     async with two_nodes(memory("one"), memory("other"), over_cable=over_cable, settings=ONCE) as (one, other, address):
         (other if over_cable else other.reconcile_port).keep_connected(address)
@@ -82,7 +82,7 @@ async def test_a_change_ends_it_at_once_on_both_sides(over_cable: bool, changes:
 
 @WAYS
 @on_loop
-async def test_posts_that_are_lost_while_it_runs_end_it(tmp_path: Path, over_cable: bool) -> None:
+async def test_lost_posts_end_in_step_and_are_returned(tmp_path: Path, over_cable: bool) -> None:
     """The posts are lost by a rebuild or discarded. The peer returns them."""
     stores = CableStore.open(tmp_path / "one"), CableStore.open(tmp_path / "other")
     stores[0].ingest(old_logs(30))
@@ -186,7 +186,7 @@ STEP = st.tuples(st.integers(0, 1), st.sampled_from(["change", "check", "take", 
 
 
 @given(st.lists(STEP))
-def test_each_change_is_known_on_both_sides_when_all_frames_have_come(steps: list[tuple[int, str]]) -> None:
+def test_each_change_is_known_on_both_sides_after_all_frames(steps: list[tuple[int, str]]) -> None:
     """The frames of both sides may cross. After a comparison without a change both sides are in step."""
     ours, theirs = sides = Side(is_ours=True), Side(is_ours=False)
     ours.peer, theirs.peer = theirs, ours

@@ -44,7 +44,9 @@ def failures(log: Log) -> list[str]:
     ids=["another key", "no key there", "no key here"],
 )
 @on_standing_loop
-async def test_both_sides_name_the_key_once(own_key: bytes | None, key: bytes | None, reconciling: bool) -> None:
+async def test_both_sides_report_the_wrong_key_once(
+    own_key: bytes | None, key: bytes | None, reconciling: bool
+) -> None:
     with logged() as log, memory("b") as store:
         async with listening(cabal_key=key) as (node, cable), Node(store, NodeSettings(cabal_key=own_key)) as other:
             address = await node.reconcile_port.listen(Address(HOST, 0)) if reconciling else cable
@@ -61,7 +63,7 @@ async def test_both_sides_name_the_key_once(own_key: bytes | None, key: bytes | 
 
 
 @on_standing_loop
-async def test_a_single_connection_names_the_cause_too() -> None:
+async def test_a_single_connection_reports_the_wrong_key() -> None:
     """`sync` prints it."""
     with memory("b") as store:
         async with (

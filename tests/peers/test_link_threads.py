@@ -56,7 +56,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[defaultdict[str, 
 
 
 @on_loop
-async def test_other_threads_read_of_a_connection_what_they_may_and_change_nothing(
+async def test_other_threads_call_only_permitted_methods_of_a_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     posts = texts(40)
@@ -77,5 +77,5 @@ async def test_other_threads_read_of_a_connection_what_they_may_and_change_nothi
     assert {"data_received", "connection_lost", "tick"} & called.pop(loop_thread)
     assert not changing
     found = {kind: names for kind in MAY_CALL for thread, names in called.items() if thread.startswith(kind)}
-    assert found == MAY_CALL, "each of them was seen to do what it may"
+    assert found == MAY_CALL, "each thread must call exactly the permitted methods"
     assert {thread for thread in called if not thread.startswith(tuple(MAY_CALL))} == set()

@@ -16,7 +16,7 @@ _NOT_HERE = Address("192.0.2.1", 0)
 """An address that is reserved for documentation."""
 
 
-def test_a_node_and_status_pages_name_the_way_out() -> None:
+def test_errors_of_listening_suggest_a_remedy() -> None:
     async def listen(address: Address) -> None:
         async with Node(store) as node:
             await node.listen(address)

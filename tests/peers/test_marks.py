@@ -94,7 +94,7 @@ LOSSES += [pruned]
 
 
 @pytest.mark.parametrize("lose", LOSSES, ids=lambda lose: str(lose.__name__))
-def test_the_next_sync_brings_back_what_was_lost(tmp_path: Path, lose: Callable[[Path, Path], None]) -> None:
+def test_the_next_sync_fetches_lost_posts(tmp_path: Path, lose: Callable[[Path, Path], None]) -> None:
     folder, earlier = tmp_path / "store", tmp_path / "earlier"
     CableStore.open(folder, identity=BOB.identity).close()
     shutil.copytree(folder, earlier)
@@ -121,7 +121,7 @@ def goes_back(folder: Path) -> None:
     ClosedStore(folder).roll_back("generation-000002")
 
 
-def test_another_generation_costs_one_full_pass(tmp_path: Path) -> None:
+def test_another_generation_causes_one_full_pass(tmp_path: Path) -> None:
     source, folder = memory("a", clock=system_clock_ms, posts=TEXTS), tmp_path / "store"
     run(paired(folder, source, visit))
     goes_back(folder)
@@ -217,7 +217,7 @@ class History:
 
 @settings(deadline=None)
 @given(st.lists(st.sampled_from(ACTS), max_size=14))
-def test_a_mark_never_covers_a_post_that_is_not_here(acts: list[str]) -> None:
+def test_a_mark_never_covers_a_missing_post(acts: list[str]) -> None:
     """The histories have writes, deletions, losses and restarts in any order."""
     with scratch_folder() as folder:
         history = History(folder)
@@ -262,7 +262,9 @@ def test_a_position_is_read_as_it_was_written() -> None:
 
 @pytest.mark.thorough("rebuild", "power failure")
 @pytest.mark.parametrize("lose", [rebuilt_with_losses, older_database], ids=["rebuild", "power failure"])
-def test_sync_after_a_loss(tmp_path: Path, serving: Callable[..., Served], lose: Callable[[Path, Path], None]) -> None:
+def test_the_sync_command_fetches_lost_posts(
+    tmp_path: Path, serving: Callable[..., Served], lose: Callable[[Path, Path], None]
+) -> None:
     there, here, earlier = tmp_path / "there", tmp_path / "here", tmp_path / "earlier"
     with CableStore.open(there) as store:
         store.ingest(raws(*TEXTS))

@@ -24,5 +24,5 @@ def test_the_local_end_of_a_connection_is_an_address_of_the_machine(host: str) -
 
 
 @pytest.mark.parametrize("end", [("192.0.2.1", 1), ("2001:db8::1", 1, 0, 0)])
-def test_an_address_of_nobody_is_not_one_of_the_machine(end: tuple[object, ...]) -> None:
+def test_an_unassigned_address_is_not_an_address_of_the_machine(end: tuple[object, ...]) -> None:
     assert not has_address(end)

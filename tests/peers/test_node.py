@@ -173,7 +173,9 @@ async def agree(net: Network, model: Model) -> None:
 @pytest.mark.parametrize("layout", LAYOUTS)
 @settings(max_examples=8)
 @given(histories(), randoms, st.booleans())
-def test_equal_dumps(layout: str, history: tuple[Dialect, list[Post]], choice: Random, is_encrypted: bool) -> None:
+def test_nodes_in_any_layout_have_equal_dumps(
+    layout: str, history: tuple[Dialect, list[Post]], choice: Random, is_encrypted: bool
+) -> None:
     """Deletions arrive in any order, before the texts and after them. Every node has had the texts."""
     dialect, posts = history
     posts = lasting(posts)
@@ -200,7 +202,9 @@ def test_equal_dumps(layout: str, history: tuple[Dialect, list[Post]], choice: R
 @pytest.mark.parametrize("layout", LAYOUTS)
 @settings(max_examples=8)
 @given(histories(), randoms, st.integers(0, 4))
-def test_all_say_the_same(layout: str, history: tuple[Dialect, list[Post]], choice: Random, cuts: int) -> None:
+def test_all_users_see_the_same_state(
+    layout: str, history: tuple[Dialect, list[Post]], choice: Random, cuts: int
+) -> None:
     """All users see the same state with any shares, late joiners, cut links and posts during the sync."""
     dialect, posts = history
     posts = expressible(posts)
@@ -310,23 +314,25 @@ FALSE_CLAIMS: dict[str, str | None] = {
 @pytest.mark.thorough("foreign posts", "wrong posts", "wrong type")
 @pytest.mark.parametrize("how", FALSE_CLAIMS)
 @on_loop
-async def test_false_claims_of_a_peer(how: str) -> None:
+async def test_false_claims_of_a_peer_do_not_prevent_convergence(how: str) -> None:
     """The peer offers each of five honest nodes what the node lacks. The nodes get all posts from each other."""
     posts = [Person(f"p{n % 5}").text("default", str(n)) for n in range(60)]
     hands = dealt(posts, 5, Random(how))
     quick = replace(QUICK, answer_timeout_s=1.0)
     async with network(*(memory(n, posts=hand) for n, hand in enumerate(hands)), settings=quick) as net:
-        liars = [await raw_peer(net.addresses[node], FalsePeer, how=how, posts=posts) for node in net.nodes]
+        false_peers = [await raw_peer(net.addresses[node], FalsePeer, how=how, posts=posts) for node in net.nodes]
         await net.ring()
         await net.are_alike()
         assert {post.hash for post in posts} <= {e.hash for e in net.nodes[0].store.events(timeout_s=0)}
         fault = FALSE_CLAIMS[how]
         if fault:
-            await until(lambda: all(liar.is_over for liar in liars), lambda: (net.log.reasons(), net.log.faults()))
-            assert sum(fault in reason for reason in net.log.reasons()) == len(liars), net.log.reasons()
+            await until(
+                lambda: all(peer.is_over for peer in false_peers), lambda: (net.log.reasons(), net.log.faults())
+            )
+            assert sum(fault in reason for reason in net.log.reasons()) == len(false_peers), net.log.reasons()
         for node in net.nodes:
             assert len(node.parts.sync.fetches.pending) <= limits.MAX_PENDING_HASHES_PER_PEER * len(node.connections)
-        for liar in liars:
-            await liar.close()
+        for peer in false_peers:
+            await peer.close()
         await every(net.nodes, lambda node: not len(node.parts.sync.fetches.pending))
-        assert not any(link.closed.done() for link in net.links), "an honest link was given up"
+        assert not any(link.closed.done() for link in net.links), "an honest link was closed"

@@ -54,7 +54,7 @@ async def ended(net: Network, reason: str) -> None:
 
 
 @on_loop
-async def test_the_posts_of_who_blocks_a_peer_are_kept_from_it() -> None:
+async def test_posts_of_a_user_who_blocks_a_peer_are_not_sent_to_it() -> None:
     """The peer is not notified of the block, either by the blocking node or by others."""
     theirs = [BOB.text("default", "of bob"), ANN.text("default", "of ann"), CYD.text("default", "of cyd")]
     secret = block(BOB, GUEST)
@@ -69,7 +69,7 @@ async def test_the_posts_of_who_blocks_a_peer_are_kept_from_it() -> None:
 
 
 @on_loop
-async def test_a_peer_does_not_get_the_posts_of_those_that_it_blocks() -> None:
+async def test_posts_of_users_that_a_peer_blocks_are_not_sent_to_it() -> None:
     theirs = [BOB.text("default", "of bob"), ANN.text("default", "of ann")]
     acts = [block(GUEST, BOB)]
     async with network(memory("host", posts=[*theirs, *acts]), memory("guest"), settings=KEYED) as net:
@@ -79,7 +79,7 @@ async def test_a_peer_does_not_get_the_posts_of_those_that_it_blocks() -> None:
 
 
 @on_loop
-async def test_who_the_local_user_blocks_is_cut_off_and_comes_back_when_unblocked() -> None:
+async def test_a_blocked_peer_is_disconnected_until_it_is_unblocked() -> None:
     post = ANN.text("default", "x")
     async with network(memory("host", posts=[post, block(HOST, GUEST)]), memory("guest"), settings=KEYED) as net:
         await net.link(net.nodes[1], net.nodes[0])
@@ -95,7 +95,7 @@ async def test_who_the_local_user_blocks_is_cut_off_and_comes_back_when_unblocke
 
 
 @on_loop
-async def test_a_block_ends_a_connection_that_is_there() -> None:
+async def test_a_block_ends_an_existing_connection() -> None:
     async with network(memory("host", posts=[ANN.text("default", "x")]), memory("guest"), settings=KEYED) as net:
         await net.link(*net.nodes)
         await net.are_alike()
@@ -108,7 +108,7 @@ async def test_a_block_ends_a_connection_that_is_there() -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("is_there", [True, False])
 @on_loop
-async def test_a_block_that_notifies_reaches_whom_it_blocks_and_nothing_else_does(is_there: bool) -> None:
+async def test_only_a_block_that_notifies_is_sent_to_the_blocked_peer(is_there: bool) -> None:
     notice, later = block(HOST, GUEST, notify=True), ANN.text("default", "later")
     async with network(memory("host", posts=[HOST.text("default", "x")]), memory("guest"), settings=KEYED) as net:
         host, guest = (node.store for node in net.nodes)
@@ -145,7 +145,7 @@ async def test_a_block_applies_before_it_is_read() -> None:
 
 
 @on_loop
-async def test_a_reading_that_began_before_a_block_does_not_undo_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_read_that_began_before_a_block_does_not_undo_it(monkeypatch: pytest.MonkeyPatch) -> None:
     async with network(memory("host"), memory("guest"), memory("other"), settings=KEYED) as net:
         host, guest, other = net.nodes
         await net.link(host, guest)
@@ -161,7 +161,7 @@ async def test_a_reading_that_began_before_a_block_does_not_undo_it(monkeypatch:
 
 
 @on_loop
-async def test_a_peer_that_does_not_ask_for_its_notice_goes_after_a_while() -> None:
+async def test_a_blocked_peer_that_ignores_its_notice_is_disconnected() -> None:
     notice = block(HOST, GUEST, notify=True)
     stores = memory("host", posts=[notice]), memory("guest", posts=[notice])
     async with network(*stores, settings=replace(KEYED, channels=frozenset())) as net:
@@ -179,7 +179,7 @@ async def test_a_peer_that_does_not_ask_for_its_notice_goes_after_a_while() -> N
 @pytest.mark.thorough
 @pytest.mark.parametrize("over_cable", [True, False])
 @on_loop
-async def test_reconciliation_keeps_back_the_same(over_cable: bool) -> None:
+async def test_reconciliation_withholds_the_same_posts(over_cable: bool) -> None:
     theirs = [BOB.named("bob"), ANN.named("ann"), block(BOB, GUEST), block(ANN, CYD)]
     async with network(memory("host", posts=theirs), memory("guest"), settings=RECONCILES) as net:
         host, guest = net.nodes
@@ -190,7 +190,7 @@ async def test_reconciliation_keeps_back_the_same(over_cable: bool) -> None:
 
 
 @on_loop
-async def test_the_reconciliation_port_is_closed_to_who_is_blocked() -> None:
+async def test_the_reconciliation_port_rejects_blocked_peers() -> None:
     secret = [block(HOST, GUEST), ANN.named("ann")]
     async with network(memory("host", posts=secret), memory("guest"), settings=RECONCILES) as net:
         host, guest = net.nodes

@@ -121,7 +121,7 @@ def test_live_changes_are_safe_for_cable_js(dialect: Dialect) -> None:
 
 
 @pytest.mark.parametrize("case", ["unknown key", "long topic", "text in a long channel", "17 recipients"])
-def test_a_peer_that_sent_such_a_post_gets_them_from_then_on(case: str) -> None:
+def test_a_peer_that_sent_an_unsafe_post_receives_unsafe_posts_afterwards(case: str) -> None:
     async def main() -> None:
         proof = ANN.post(BODIES[case][1])
         async with network(memory(posts=BAD), settings=replace(QUICK, channels=frozenset({"default"}))) as net:
@@ -190,7 +190,7 @@ def test_cablestores_send_each_other_everything(is_once: bool) -> None:
     run(main())
 
 
-def test_nothing_that_crashes_cable_js_is_passed_on() -> None:
+def test_posts_and_requests_that_crash_cable_js_are_not_forwarded() -> None:
     async def main() -> None:
         async with between(memory(), *raws(*ALL)) as (_, requester, _giver):
             assert await posts_for(requester, ALL, ttl=1) == {post.hash for post in GOOD}

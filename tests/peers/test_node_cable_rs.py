@@ -46,7 +46,7 @@ def is_short_by_one(*posts: Post) -> bool:
 
 
 @pytest.mark.thorough
-def test_a_cabin_user_with_a_name_of_five_bytes_is_known_by_it() -> None:
+def test_a_name_of_five_bytes_of_a_cabin_user_is_received() -> None:
     async def main() -> None:
         quick = replace(QUICK, answer_timeout_s=1.0)  # cable.rs concludes few requests
         here = memory("here", posts=[ANN.join("default"), BOB.join("default")])
@@ -67,7 +67,7 @@ def test_a_cabin_user_with_a_name_of_five_bytes_is_known_by_it() -> None:
     run(main())
 
 
-def test_messages_of_length_0_are_passed_over_and_a_stream_of_them_is_not() -> None:
+def test_a_limited_number_of_messages_of_length_0_is_skipped() -> None:
     async def main() -> None:
         async with network(memory()) as net:
             peer = await raw_peer(net.addresses[net.nodes[0]])

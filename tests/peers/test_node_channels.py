@@ -38,7 +38,7 @@ async def has(node: Node, channel: str, texts: set[str]) -> None:
 
 @pytest.mark.thorough
 @on_loop
-async def test_a_new_channel_goes_through_a_line_of_stores() -> None:
+async def test_a_new_channel_is_forwarded_along_a_line_of_stores() -> None:
     """The channel may begin at either end, regardless of which side connected. Later posts in it arrive too."""
     async with network(*(memory(name) for name in "abcd"), settings=SELDOM) as net:
         await net.line()
@@ -52,7 +52,7 @@ async def test_a_new_channel_goes_through_a_line_of_stores() -> None:
 
 
 @on_loop
-async def test_both_sides_begin_the_same_channel() -> None:
+async def test_both_sides_can_create_the_same_channel() -> None:
     async with network(memory("a"), memory("b"), settings=SELDOM) as net:
         await net.line()
         await in_touch(net)

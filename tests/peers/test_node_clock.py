@@ -31,9 +31,7 @@ CHATTING = tuple(ANN.text("default", f"text {number}", at=NOW_MS + number) for n
 @pytest.mark.parametrize("key", [None, CABAL_KEY], ids=["plain", "encrypted"])
 @pytest.mark.parametrize("settings", [QUICK, RECONCILING], ids=["fetch", "reconcile"])
 @on_loop
-async def test_posts_of_the_present_come_when_a_clock_that_was_behind_is_set(
-    settings: NodeSettings, key: bytes | None
-) -> None:
+async def test_present_posts_arrive_after_a_slow_clock_is_corrected(settings: NodeSettings, key: bytes | None) -> None:
     clock = SetClock(NOW_MS - YEARS_MS)
     behind, right = memory("behind", clock=clock), memory("right", posts=CHATTING, clock=lambda: NOW_MS + 1000)
     async with network(behind, right, settings=with_key(settings, key), may_complain=True) as net:
@@ -51,7 +49,7 @@ async def test_posts_of_the_present_come_when_a_clock_that_was_behind_is_set(
 
 
 @on_loop
-async def test_reconciliations_do_not_bring_rejected_posts_again_and_again() -> None:
+async def test_reconciliations_do_not_transfer_rejected_posts_repeatedly() -> None:
     clock = SetClock(NOW_MS - YEARS_MS)
     behind, right = memory("behind", clock=clock), memory("right", posts=CHATTING, clock=lambda: NOW_MS + 1000)
     async with network(behind, right, settings=RECONCILING, may_complain=True) as net:
@@ -71,7 +69,7 @@ def number_of_reconciliations(net: Network) -> int:
 
 
 @on_loop
-async def test_a_post_that_was_too_far_ahead_comes_when_its_time_has_come() -> None:
+async def test_a_post_dated_too_far_ahead_arrives_at_its_time() -> None:
     """Nothing else is requested: other posts of the peer are known, and the clock does not change."""
     first_refused_ms = NOW_MS + limits.MAX_FUTURE_MS
     clock = SetClock(NOW_MS)
@@ -89,7 +87,7 @@ async def test_a_post_that_was_too_far_ahead_comes_when_its_time_has_come() -> N
 
 
 @on_loop
-async def test_a_post_arrives_from_another_peer_if_its_sender_is_gone() -> None:
+async def test_a_post_arrives_from_another_peer_if_its_sender_is_lost() -> None:
     clock = SetClock(NOW_MS)
     posts = (BOB.text("default", "now", at=NOW_MS), ANN.text("default", "ahead", at=NOW_MS + limits.MAX_FUTURE_MS))
     early = memory("early", clock=clock)

@@ -1,4 +1,4 @@
-"""A node that cannot start, and one whose store is closed: peers do not wait for it, and all resources are released."""
+"""A node that cannot start or whose store is closed: peers do not wait for it, and all resources are released."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ async def test_peers_of_a_closed_store_do_not_wait() -> None:
 
 
 @on_loop
-async def test_a_rebuild_interrupts_no_live_request(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_rebuild_does_not_interrupt_live_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rebuild closes all snapshots of the old database, also one from which changes are being read."""
     rebuilt = 0
 
@@ -104,7 +104,7 @@ async def test_a_rebuild_interrupts_no_live_request(monkeypatch: pytest.MonkeyPa
 
 
 @on_loop
-async def test_a_rebuild_ends_no_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_rebuild_does_not_end_a_sync(monkeypatch: pytest.MonkeyPatch) -> None:
     """Data that is being read is read again. Otherwise the node would not request new channels of the peer."""
     rebuilt: list[object] = []
     read = peer_sync.own_channels

@@ -83,7 +83,7 @@ def _hex(person: Person) -> bytes:
 
 
 @on_loop
-async def test_an_unreadable_entry_delays_no_other_announcement() -> None:
+async def test_an_unreadable_entry_does_not_delay_other_announcements() -> None:
     async with followed(ANN.join(CHANNEL), BOB.join(CHANNEL)) as (here, peer):
         assert await here.health() == (200, "")
         damage_membership(here.node.store, BOB)
@@ -123,7 +123,7 @@ async def test_a_block_is_enforced_as_soon_as_blocks_can_be_read(monkeypatch: py
 
 
 @on_loop
-async def test_changes_that_could_not_be_read_for_a_while_are_announced_after_it(
+async def test_changes_are_announced_after_a_temporary_failure_of_reads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(threads, "_RETRY_S", 0.02)

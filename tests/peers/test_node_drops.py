@@ -52,7 +52,7 @@ async def given_to(peer: Raw, posts: Iterable[Post]) -> set[bytes]:
     return hashes_of(raw for m in peer.answers_to(asked) if isinstance(m, PostResponse) for raw in m.posts)
 
 
-async def told_to(peer: Raw, *channels: str) -> set[bytes]:
+async def announced_to(peer: Raw, *channels: str) -> set[bytes]:
     """Return all hashes that a node sends for these channels."""
     asked = [peer.send_request(EVERYTHING._replace(channel=channel)) for channel in channels]
     asked += [peer.send_request(StateRequest(b"", channel, 0)) for channel in channels]
@@ -67,7 +67,7 @@ async def named_to(peer: Raw) -> set[str]:
 
 
 @on_loop
-async def test_a_user_is_dropped_and_comes_back() -> None:
+async def test_posts_of_a_dropped_user_return_after_it_is_undropped() -> None:
     """Three nodes are all connected. One drops the user of another, which continues to write."""
     stores = one, other, third = store_of("one", ANN.text("default", "x")), store_of("other"), store_of("third")
     before = [third.post("default", "before"), third.write(Info.of(name="third")), third.post("elsewhere", "y")]
@@ -82,13 +82,13 @@ async def test_a_user_is_dropped_and_comes_back() -> None:
         client = await raw_peer(net.addresses[net.nodes[0]])
         theirs = {post.hash for post in (*before, *after)}
         assert not await given_to(client, (*before, *after))
-        assert not theirs & await told_to(client, "default", "elsewhere")
+        assert not theirs & await announced_to(client, "default", "elsewhere")
         assert not any(has(one, *before, *after))
         assert third.identity.public_key not in {user.public_key for user in one.users()}
 
         one.moderation.undrop(users=[third.identity.public_key])
         await until(lambda: all(has(one, *before, *after)), lambda: has(one, *before, *after))
-        assert theirs <= await told_to(client, "default", "elsewhere")
+        assert theirs <= await announced_to(client, "default", "elsewhere")
         assert await given_to(client, (*before, *after)) == theirs
 
 
@@ -108,7 +108,7 @@ def test_a_node_removes_the_posts_that_a_large_drop_has_left(monkeypatch: pytest
 
 
 @on_loop
-async def test_actions_and_deletions_of_a_blocked_user_come_when_it_is_unblocked() -> None:
+async def test_actions_and_deletions_of_a_blocked_user_arrive_after_its_unblock() -> None:
     """The block is private, so a third node forwards them."""
     stores = one, other, third = (
         store_of("one", ANN.text("default", "x")),
@@ -133,7 +133,7 @@ async def test_actions_and_deletions_of_a_blocked_user_come_when_it_is_unblocked
 
 
 @on_loop
-async def test_remembered_posts_are_not_requested_and_rejected_ones_once() -> None:
+async def test_remembered_posts_are_not_requested_and_rejected_posts_only_once() -> None:
     old, new = written(), [CYD.text("default", "new"), ANN.text("default", "another's")]
     store = store_of("one", *old)
     store.moderation.drop(users=[CYD.key])
@@ -165,7 +165,7 @@ async def test_a_dropped_channel_is_not_requested_until_it_is_undropped() -> Non
         assert {m.channel for m in keeper.requests_of(StateRequest)} == {"default"}
         client = await raw_peer(net.addresses[net.nodes[0]])
         assert await named_to(client) == {"default"}
-        assert not await told_to(client, "elsewhere")
+        assert not await announced_to(client, "elsewhere")
 
         store.moderation.undrop(channel="elsewhere")
         await until(lambda: all(has(store, *posts)))
@@ -174,7 +174,7 @@ async def test_a_dropped_channel_is_not_requested_until_it_is_undropped() -> Non
 
 @pytest.mark.thorough
 @on_loop
-async def test_a_channel_that_is_dropped_while_it_is_followed() -> None:
+async def test_dropping_a_followed_channel_ends_its_live_requests() -> None:
     """The live requests for it end.
 
     An admin's drop counts for users who regard the author as an admin, and so does its undrop.
@@ -211,7 +211,7 @@ class Late(Keeper):
 
 
 @on_loop
-async def test_a_channel_that_is_dropped_before_its_history_came_is_not_followed() -> None:
+async def test_a_channel_that_is_dropped_before_its_history_arrives_is_not_followed() -> None:
     store = store_of("one")
     async with raw_listener(Late, posts=written()) as (address, keepers), network(store) as net:
         await net.nodes[0].connect(address)
@@ -231,7 +231,7 @@ async def test_a_channel_that_is_dropped_before_its_history_came_is_not_followed
 
 
 @on_loop
-async def test_nothing_that_is_dropped_is_passed_on() -> None:
+async def test_dropped_posts_are_not_forwarded() -> None:
     """A relay requests posts that it does not have from others, and they have the posts that it dropped."""
     settings = replace(QUICK, relays=True, channels=frozenset({"nobody writes here"}), list_every_s=600)
     posts = [*written(), ANN.text("default", "another's"), CYD.text("third", "by cyd")]
@@ -245,14 +245,14 @@ async def test_nothing_that_is_dropped_is_passed_on() -> None:
         client = await raw_peer(net.addresses[net.nodes[0]])
         await named_to(client)
         asked = client.send_request(PostRequest(b"", tuple(post.hash for post in posts), 2))
-        told = client.send_request(EVERYTHING._replace(ttl=2))
+        history = client.send_request(EVERYTHING._replace(ttl=2))
         elsewhere = client.send_request(EVERYTHING._replace(ttl=2, channel="elsewhere"))
         names = client.send_request(ListRequest(b"", 0, 0, 2))
-        await until(lambda: all(map(client.is_concluded, (asked, told, elsewhere, names))))
+        await until(lambda: all(map(client.is_concluded, (asked, history, elsewhere, names))))
         parts = [m.posts for m in client.answers_to(asked) if isinstance(m, PostResponse)]
         assert hashes_of(raw for part in parts for raw in part) == {posts[-2].hash}
-        assert posts[0].hash not in client.hashes(told)
-        assert posts[-2].hash in client.hashes(told)
+        assert posts[0].hash not in client.hashes(history)
+        assert posts[-2].hash in client.hashes(history)
         assert not client.hashes(elsewhere)
         lists = [m for m in client.answers_to(names) if isinstance(m, ListResponse)]
         assert [set(m.channels) for m in lists] == [{"default", "third"}]
@@ -276,7 +276,7 @@ async def test_stores_with_different_drops_reconcile_to_the_end(over_cable: bool
 
 @pytest.mark.thorough
 @on_loop
-async def test_private_acts_change_no_answer_about_moderation() -> None:
+async def test_private_actions_do_not_change_answers_about_moderation() -> None:
     """A private block does not close a connection. The peer can only see that posts are missing."""
     acts = [ANN.text("default", "x"), CYD.text("default", "y")]
     store = store_of("one", *acts)
@@ -292,7 +292,7 @@ async def test_private_acts_change_no_answer_about_moderation() -> None:
         store.moderation.hide(users=[ANN.key], private=True)
         store.moderation.drop(posts=[acts[0].hash], private=True)
         assert await moderation_of(client) == before
-        assert await told_to(client, "default") <= {post.hash for post in acts}
+        assert await announced_to(client, "default") <= {post.hash for post in acts}
         store.moderation.hide(users=[ANN.key], reason="also in public")
         public = [post.hash for post in store.posts_by(store.identity.public_key) if not post.is_local_only]
         await until(lambda: set(client.hashes(asked)) == set(public))

@@ -102,7 +102,7 @@ async def greedy(node: Node, address: object, kind: str) -> AsyncIterator[Connec
     work = asyncio.ensure_future((flood_without_end if kind in FLOODS else request_without_end)(peer, kind))
     try:
         yield known
-        assert not work.done(), "the node ended it, so nothing was shared"
+        assert not work.done(), "the node ended the connection, so no time was shared"
     finally:
         await peer.close()
         with suppress(OSError):  # the task ends with its connection
@@ -123,7 +123,7 @@ async def serve_others(honest: ByHand, times: int) -> None:
 
 @pytest.mark.thorough("moderation", "names", "nonsense", "posts", "taken back", "unknown posts")
 @pytest.mark.parametrize("kind", [*REQUESTS, *FLOODS])
-def test_a_peer_that_asks_for_all_gets_its_share_and_others_are_served(
+def test_a_peer_that_requests_everything_gets_its_share_and_others_are_served(
     monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """ROWS_PER_S and LOOP_SHARE of one peer together leave more than half of the time to the others."""
@@ -141,7 +141,7 @@ def test_a_peer_that_asks_for_all_gets_its_share_and_others_are_served(
                 for _ in range(STEPS):
                     before_s = spent.used_up(peer)
                     await serve_others(honest, 3)
-                    assert spent.used_up(peer) == before_s, "it is served beyond its share"
+                    assert spent.used_up(peer) == before_s, "the peer is served beyond its share"
                     await pass_time(STEP_S, STEP_S)
                     await until(lambda: has_had_its_share(peer), lambda: vars(peer))
                 seconds = STEPS * STEP_S

@@ -33,7 +33,7 @@ async def asks_for_no_posts(peer: ByHand) -> bool:
 
 
 @on_loop
-async def test_fetches_open_and_fetch_posts() -> None:
+async def test_requests_for_posts_grow_from_fetch_posts_least_to_fetch_posts() -> None:
     """FETCHES_OPEN, FETCH_POSTS_LEAST, FETCH_POSTS: requests are short at first, and longer if posts arrive in time."""
     posts = {post.hash: post.raw for post in texts(4_000)}
     async with listening(channels=None) as (node, address):
@@ -53,11 +53,11 @@ async def test_fetches_open_and_fetch_posts() -> None:
                 waiting.append(await post_request(peer))
         assert first == limits.FETCH_POSTS_LEAST
         assert 4 * limits.FETCH_POSTS_LEAST < max(sizes) <= limits.FETCH_POSTS
-        assert asked == list(posts), "each once, in the order of the offers"
+        assert asked == list(posts), "each post must be requested once, in the order of the offers"
 
 
 @on_loop
-async def test_little_is_requested_from_a_silent_peer() -> None:
+async def test_few_posts_are_requested_from_a_silent_peer() -> None:
     """PAGE_HASHES_LEAST, FLOW_FIRST_SIZE_BYTES: what a silent peer offers can be requested from others immediately."""
     async with listening(channels=None) as (node, address):
         peer = await ByHand.connect(address)
@@ -90,7 +90,7 @@ def nothing_waits(node: Node) -> bool:
 
 
 @pytest.mark.thorough
-def test_a_failing_disk_ends_fetching_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_disk_ends_only_fetching(monkeypatch: pytest.MonkeyPatch) -> None:
     """Earlier posts are kept and sent to others. Posts that could not be stored are not requested again."""
     posts = {post_hash(post.raw): post for post in texts(3_000)}
 
@@ -193,7 +193,7 @@ def test_a_live_sync_continues_when_the_store_can_be_read_again(monkeypatch: pyt
     scenario()
 
 
-def test_max_peers_remembered() -> None:
+def test_max_peers_remembered_limits_the_peers_with_marks() -> None:
     """MAX_PEERS_REMEMBERED: the marks of peers with the oldest syncs are removed first."""
     marks = SyncState(None)
     for number in range(limits.MAX_PEERS_REMEMBERED + 3):
@@ -204,7 +204,7 @@ def test_max_peers_remembered() -> None:
     assert marks.get("peer 4", "default") is not None
 
 
-def test_max_marks_per_peer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_max_marks_per_peer_limits_the_marks_of_a_peer(monkeypatch: pytest.MonkeyPatch) -> None:
     """MAX_MARKS_PER_PEER: the marks of channels with the oldest syncs are removed first."""
     monkeypatch.setattr(limits, "MAX_MARKS_PER_PEER", 10)
     marks = SyncState(None)
@@ -216,7 +216,7 @@ def test_max_marks_per_peer(monkeypatch: pytest.MonkeyPatch) -> None:
     assert marks.get("peer", "channel 4") is not None
 
 
-def test_max_marks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_max_marks_limits_all_marks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """MAX_MARKS: the peers with the oldest syncs are removed first, also those of a file. Removed marks free space."""
     monkeypatch.setattr(limits, "MAX_MARKS", 10)
     marks = SyncState(tmp_path)
@@ -265,14 +265,14 @@ def test_marks_are_written_after_the_posts_that_they_cover(tmp_path: Path) -> No
     assert SyncState(tmp_path).get("peer", "default") == SyncMark(0, 5, 0)
 
 
-def test_a_page_has_the_size_that_was_named_last() -> None:
+def test_a_page_has_the_latest_named_size() -> None:
     page = Paging(0, 1_000, 100)
     for last_ms, named, expected in ((900, None, 100), (800, 7, 7), (700, None, 7), (600, 50, 50)):
         page.turn([bytes((last_ms % 256,))], last_ms + 50, last_ms, named)
         assert (page.limit, page.end_ms) == (expected, last_ms + 1)
 
 
-def test_max_page_hashes() -> None:
+def test_max_page_hashes_limits_the_growth_of_pages() -> None:
     """MAX_PAGE_HASHES: pages of one timestamp grow to it. Longer ones are accepted."""
     page = Paging(0, 1_000, 4_096)
     limit = page.limit

@@ -178,7 +178,7 @@ async def fuzzed(dialect: Dialect, connections: int, talk: Callable[..., Awaitab
 @pytest.mark.thorough
 @pytest.mark.timeout(7200)
 @BOTH
-def test_messages_of_a_real_exchange_changed(dialect: Dialect) -> None:
+def test_a_node_survives_changed_messages_of_a_real_exchange(dialect: Dialect) -> None:
     async def scenario() -> None:
         frames = await recorded(dialect)
         assert len({frame[0] for frame in frames}) >= 7  # of all types except cancel requests
@@ -191,7 +191,7 @@ def test_messages_of_a_real_exchange_changed(dialect: Dialect) -> None:
                     if choice.random() < 0.1:
                         await asyncio.sleep(0.001)
                 peer.writer.write_eof()
-            assert await peer.is_ended(), "it hangs"
+            assert await peer.is_ended(), "the connection hangs"
             await peer.close()
 
         await fuzzed(dialect, 500 * TIMES, talk)
@@ -217,7 +217,7 @@ class Confused(Keeper):
 @pytest.mark.thorough
 @pytest.mark.timeout(7200)
 @BOTH
-def test_answers_to_what_a_node_asks_changed(dialect: Dialect) -> None:
+def test_a_node_survives_changed_answers_to_its_requests(dialect: Dialect) -> None:
     """The node requested these, so they are processed further. Invalid posts in them are never stored."""
     posts = some_posts(dialect)
 
@@ -235,7 +235,7 @@ def test_answers_to_what_a_node_asks_changed(dialect: Dialect) -> None:
 @pytest.mark.thorough
 @pytest.mark.timeout(7200)
 @BOTH
-def test_messages_changed_within_an_encrypted_channel(dialect: Dialect) -> None:
+def test_a_node_survives_changed_messages_in_an_encrypted_channel(dialect: Dialect) -> None:
     async def scenario() -> None:
         frames = await recorded(dialect)
 
@@ -250,7 +250,7 @@ def test_messages_changed_within_an_encrypted_channel(dialect: Dialect) -> None:
                     peer.writer.write(peer.channel.finish())
                 else:
                     peer.writer.write_eof()
-            assert await peer.is_ended(), "it hangs"
+            assert await peer.is_ended(), "the connection hangs"
             await peer.close()
 
         await fuzzed(dialect, 100 * TIMES, talk, cabal_key=CABAL_KEY)
@@ -260,7 +260,7 @@ def test_messages_changed_within_an_encrypted_channel(dialect: Dialect) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.timeout(7200)
-def test_bytes_of_an_encrypted_connection_changed() -> None:
+def test_changed_bytes_of_an_encrypted_connection_end_it() -> None:
     """The change is in the handshake or later. Any change closes the connection, and nothing is stored."""
 
     async def scenario() -> None:
@@ -281,7 +281,7 @@ def test_bytes_of_an_encrypted_connection_changed() -> None:
             peer.writer.write(changed(choice, sent) + choice.randbytes(20))
             with suppress(OSError):
                 peer.writer.write_eof()
-            assert await peer.is_ended(), "it hangs"
+            assert await peer.is_ended(), "the connection hangs"
             await peer.close()
 
         await fuzzed(LEGACY, 150 * TIMES, talk, cabal_key=CABAL_KEY, handshake_timeout_s=LIMIT_S)

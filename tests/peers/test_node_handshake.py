@@ -23,7 +23,7 @@ from cablestore.protocol.secure_channel import SecureChannel
 
 @pytest.mark.parametrize("separate", [False, True])
 @on_loop
-async def test_encrypted(separate: bool) -> None:
+async def test_an_encrypted_connection_has_the_key_of_the_peer(separate: bool) -> None:
     stores = [memory("a", posts=[ANN.text("default", "x")]), memory("b")]
     async with network(*stores, settings=with_key(QUICK, CABAL_KEY, separate=separate)) as net:
         link = await net.link(*net.nodes)
@@ -37,7 +37,7 @@ async def test_encrypted(separate: bool) -> None:
 
 @pytest.mark.usefixtures("quick_clock")
 @on_loop
-async def test_wrong_cabal_key() -> None:
+async def test_a_peer_with_a_wrong_cabal_key_is_rejected() -> None:
     stores = [memory("a", posts=[ANN.text("default", "x")]), memory("b"), memory("c")]
     settings = replace(with_key(QUICK, CABAL_KEY), handshake_timeout_s=LIMIT_S)
     async with network(*stores[:2], settings=settings, may_complain=True) as net:
@@ -62,7 +62,7 @@ async def test_wrong_cabal_key() -> None:
 
 
 @on_loop
-async def test_connecting_to_one_who_says_nothing_leaves_nothing() -> None:
+async def test_connecting_to_a_silent_peer_leaves_no_state() -> None:
     is_over = asyncio.Event()
 
     async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -96,7 +96,7 @@ def _tampered(kind: str, first: bytes, third: bytes, transport: bytes) -> bytes:
 
 @pytest.mark.parametrize("kind", ["flipped third", "first again", "reordered", "repeated", "flipped", "truncated"])
 @on_loop
-async def test_tampered_handshake(kind: str) -> None:
+async def test_a_tampered_handshake_ends_the_connection(kind: str) -> None:
     """The connection ends with a reason, and the node continues to serve others."""
     stores = [memory("a", posts=[ANN.text("default", "x")]), memory("b")]
     async with network(*stores, settings=with_key(QUICK, CABAL_KEY)) as net:

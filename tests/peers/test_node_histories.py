@@ -18,7 +18,7 @@ from cablestore.peers.settings import SYNC_OVERLAP_MS
 from cablestore.store.options import system_clock_ms
 
 
-def test_a_second_connection_asks_little() -> None:
+def test_a_second_connection_receives_few_bytes() -> None:
     with scratch_folder() as folder:
         source = memory("a", clock=system_clock_ms, posts=spread(3000))
         first = run(paired(folder, source, visit))
@@ -75,7 +75,7 @@ def test_older_posts_are_found_in_the_background(monkeypatch: pytest.MonkeyPatch
 
 
 @given(st.lists(st.integers(0, 10 * SYNC_OVERLAP_MS), max_size=600), st.integers(0, 11 * SYNC_OVERLAP_MS))
-def test_the_safe_point(times_ms: list[int], known_ms: int) -> None:
+def test_the_safe_point_covers_an_hour_and_16_posts(times_ms: list[int], known_ms: int) -> None:
     """MAX_OVERLAP_POSTS: an hour and 16 posts are listed again, unless an hour has more posts than the limit."""
     posts = [ANN.text("default", f"{n}", at=START_MS + time) for n, time in enumerate(times_ms)]
     with memory("a", posts=posts) as store, store.snapshot() as state:

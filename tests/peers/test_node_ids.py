@@ -139,7 +139,7 @@ async def test_peers_with_one_identity_are_not_one_peer() -> None:
 
 
 @on_loop
-async def test_a_connection_for_one_purpose_ends_no_other() -> None:
+async def test_a_connection_for_one_purpose_does_not_end_others() -> None:
     async with network(memory("one"), memory("other"), settings=MEETING) as net:
         one, other = net.nodes
         one.keep_connected(net.addresses[other])

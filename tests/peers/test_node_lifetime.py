@@ -59,8 +59,7 @@ def stored() -> Iterator[CableStore]:
 
 
 async def with_announced_post(node: Node, store: CableStore) -> Raw:
-    """Connect a peer to which a post of the user is announced, and which does not request it: the node waits when it
-    stops."""
+    """Connect a peer that does not request an announced post of the user. A node that stops waits for it."""
     peer: Raw = await raw_peer(await node.listen(Address(HOST, 0)))
     asked = peer.send_request(TimeRangeRequest(b"", "default", 0, 0, 0))
     await until(lambda: node.parts.serving.live.count)
@@ -136,7 +135,7 @@ async def in_a_failing_group(work: Callable[[asyncio.Event], Awaitable[None]]) -
 
 @LOOPS
 @pytest.mark.parametrize("way", [cancelled, timed_out, in_a_failing_group])
-def test_a_cancelled_end_leaves_nothing(way: Any, loop: Any) -> None:
+def test_a_cancelled_end_leaves_no_threads_or_connections(way: Any, loop: Any) -> None:
     async def main() -> None:
         async with raw_listener(Raw) as (there, dialled), nothing_is_left():
             peers: list[Raw] = []
@@ -154,7 +153,7 @@ def test_a_cancelled_end_leaves_nothing(way: Any, loop: Any) -> None:
 
 
 @LOOPS
-def test_what_arrived_is_stored_by_a_cancelled_end(loop: Any) -> None:
+def test_a_cancelled_end_stores_received_posts(loop: Any) -> None:
     async def main() -> None:
         with memory("bob") as other, stored() as store:
             for number in range(300):
@@ -181,7 +180,7 @@ def test_what_arrived_is_stored_by_a_cancelled_end(loop: Any) -> None:
 
 
 @LOOPS
-def test_an_error_of_the_body_leaves_nothing(loop: Any) -> None:
+def test_an_error_in_the_body_leaves_no_threads_or_connections(loop: Any) -> None:
     async def main() -> None:
         async with raw_listener(Raw) as (there, dialled), nothing_is_left():
             with stored() as store:
@@ -202,7 +201,7 @@ def test_an_error_of_the_body_leaves_nothing(loop: Any) -> None:
     run(main(), loop)
 
 
-def test_a_loop_that_ends_with_a_node_in_another_task_leaves_nothing() -> None:
+def test_a_loop_that_ends_with_a_node_in_another_task_leaves_no_threads() -> None:
     """At its end, asyncio.run cancels all tasks: that of the program, and those of the node."""
     before = threads()
     with stored() as store:
@@ -225,7 +224,7 @@ def test_a_loop_that_ends_with_a_node_in_another_task_leaves_nothing() -> None:
         assert threads() <= before
 
 
-def test_a_loop_that_was_interrupted_leaves_no_thread() -> None:
+def test_an_interrupted_loop_leaves_no_threads() -> None:
     """Ctrl-C can interrupt a loop that is never run again, as in a shell. Then the coroutine is discarded."""
     before, open_before = threads(), sockets()
     with stored() as store:
@@ -256,7 +255,7 @@ def test_a_loop_that_was_interrupted_leaves_no_thread() -> None:
 
 
 @LOOPS
-def test_a_start_that_is_cancelled_leaves_nothing(loop: Any) -> None:
+def test_a_cancelled_start_leaves_no_threads_or_connections(loop: Any) -> None:
     async def main() -> None:
         with stored() as store:
             for rounds in range(6):
@@ -271,7 +270,7 @@ def test_a_start_that_is_cancelled_leaves_nothing(loop: Any) -> None:
     run(main(), loop)
 
 
-def test_a_busy_executor_of_the_program_delays_no_end() -> None:
+def test_a_busy_executor_of_the_program_does_not_delay_the_end() -> None:
     """All threads of the loop's executor may be busy, for example with resolving names."""
 
     async def main() -> None:
@@ -334,7 +333,7 @@ def test_a_call_before_and_after_is_rejected(name: str) -> None:
     run(main())
 
 
-def test_what_only_reads_works_before_and_after() -> None:
+def test_reads_of_a_node_work_before_and_after_it_runs() -> None:
     async def main() -> None:
         with stored() as store:
             node = Node(store, QUICK)
@@ -396,7 +395,7 @@ def test_a_call_during_the_end_is_rejected_or_ends(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [*CALLS, "peers", "connections", "peer_events"])
-def test_a_call_of_another_thread_is_rejected(name: str) -> None:
+def test_a_call_from_another_thread_is_rejected(name: str) -> None:
     def call(node: Node) -> None:
         async def elsewhere() -> None:
             found = CALLS[name](node, Address(HOST, 1)) if name in CALLS else getattr(node, name)
@@ -426,7 +425,7 @@ def test_a_call_of_another_thread_is_rejected(name: str) -> None:
     run(main())
 
 
-def test_a_program_may_run_the_loop_in_turns(tmp_path: Path) -> None:
+def test_a_program_may_run_the_loop_in_single_steps(tmp_path: Path) -> None:
     """With Tk, a callback of a window runs between two turns of the loop."""
     with CableStore.open(tmp_path / "a") as store, memory("bob") as other:
         loop = asyncio.new_event_loop()
@@ -450,7 +449,7 @@ def test_a_program_may_run_the_loop_in_turns(tmp_path: Path) -> None:
         loop.close()
 
 
-def test_a_node_needs_a_task_of_asyncio() -> None:
+def test_a_node_needs_an_asyncio_task() -> None:
     """Under trio, the loop of asyncio may be absent or run as a guest."""
 
     def start(store: CableStore) -> None:

@@ -74,7 +74,7 @@ async def test_a_message_longer_than_max_message_size_bytes_is_rejected_before_i
 
 
 @on_loop
-async def test_max_requests_alive() -> None:
+async def test_max_requests_alive_concludes_further_requests() -> None:
     """MAX_REQUESTS_ALIVE: further requests are concluded immediately, and count as faults of the peer."""
     async with listening(texts(3), max_requests_alive=3) as (node, address):
         peer = await ByHand.connect(address)
@@ -86,7 +86,7 @@ async def test_max_requests_alive() -> None:
 
 
 @on_loop
-async def test_max_hashes_per_request() -> None:
+async def test_max_hashes_per_request_rejects_larger_requests() -> None:
     post = texts(1)[0]
     async with listening([post]) as (node, address):
         peer = await ByHand.connect(address)
@@ -99,7 +99,7 @@ async def test_max_hashes_per_request() -> None:
 
 
 @on_loop
-async def test_max_hashes_per_response_and_part_rows_answered() -> None:
+async def test_max_hashes_per_response_and_part_rows_answered_divide_answers() -> None:
     """MAX_HASHES_PER_RESPONSE and PART_ROWS_ANSWERED: a long answer arrives in parts, complete and in order."""
     posts = texts(MANY)
     async with listening(posts) as (node, address):
@@ -117,7 +117,9 @@ async def test_max_hashes_per_response_and_part_rows_answered() -> None:
 
 
 @on_loop
-async def test_max_post_response_size_bytes_and_part_size_answered_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_max_post_response_size_bytes_and_part_size_answered_bytes_divide_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """MAX_POST_RESPONSE_SIZE_BYTES is the limit of a response, PART_SIZE_ANSWERED_BYTES that of a read."""
     parts: list[int] = []
     accept = AnswerQueue.accept
@@ -139,7 +141,7 @@ async def test_max_post_response_size_bytes_and_part_size_answered_bytes(monkeyp
 
 
 @on_loop
-async def test_max_ttl() -> None:
+async def test_max_ttl_rejects_requests_above_it() -> None:
     async with listening() as (node, address):
         peer = await ByHand.connect(address)
         peer.send(ALL._replace(ttl=limits.MAX_TTL + 1), ListRequest(b"", 0, 0, limits.MAX_TTL))
@@ -148,7 +150,7 @@ async def test_max_ttl() -> None:
 
 
 @on_loop
-async def test_max_live_alike() -> None:
+async def test_max_live_alike_limits_equal_live_requests() -> None:
     """MAX_LIVE_ALIKE: each live request gets all changes, so a peer has at most this many of the same kind."""
     async with listening() as (node, address):
         peer = await ByHand.connect(address)
@@ -171,7 +173,7 @@ async def test_max_live_alike() -> None:
 
 
 @on_loop
-async def test_max_faults() -> None:
+async def test_max_faults_ends_the_connection() -> None:
     async with listening() as (node, address):
         peer = await ByHand.connect(address)
         peer.raw(b"\x01\x04" * (limits.MAX_FAULTS - 1))
@@ -181,7 +183,7 @@ async def test_max_faults() -> None:
         assert await peer.is_ended()
 
 
-def test_max_invalid_posts() -> None:
+def test_max_invalid_posts_ends_the_connection() -> None:
     """MAX_INVALID_POSTS: the posts are not stored."""
 
     async def scenario(number: int) -> None:
@@ -218,7 +220,7 @@ def test_max_invalid_posts() -> None:
 
 
 @on_loop
-async def test_an_unforeseen_error_of_one_answer_is_that_answers_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unforeseen_error_of_one_answer_does_not_affect_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """The reading thread continues, the request is concluded, and the log has the error."""
     from cablestore.store import answers
 
@@ -234,7 +236,7 @@ async def test_an_unforeseen_error_of_one_answer_is_that_answers_alone(monkeypat
         assert "a bug" in log.errors()[0]
 
 
-def test_an_unforeseen_error_in_a_connection_ends_that_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unforeseen_error_in_a_connection_ends_only_that_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise RuntimeError("a bug")
 

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("quick_clock")
 
 
 @on_loop
-async def test_slow_reader_size_bytes() -> None:
+async def test_slow_reader_size_bytes_stops_reads_for_a_slow_peer() -> None:
     """SLOW_READER_SIZE_BYTES: the store is not read for a peer that does not read, until it reads again."""
     posts = texts(MANY)
     async with listening(posts) as (node, address):
@@ -44,7 +44,7 @@ async def test_slow_reader_size_bytes() -> None:
 
 @pytest.mark.thorough
 @on_loop
-async def test_max_queued_size_bytes_where_announcements_wait_behind_a_history_that_is_not_read() -> None:
+async def test_max_queued_size_bytes_includes_announcements_behind_an_unread_history() -> None:
     """MAX_QUEUED_SIZE_BYTES also applies to changes that wait to be sent."""
     with logged() as log:
         async with listening(texts(MANY), max_queued_size_bytes=2_000_000) as (node, address):
@@ -63,17 +63,17 @@ async def test_max_queued_size_bytes_where_announcements_wait_behind_a_history_t
 
 
 @on_loop
-async def test_max_queued_size_bytes_where_announcements_are_not_read() -> None:
+async def test_max_queued_size_bytes_disconnects_a_peer_with_unread_announcements() -> None:
     with logged() as log:
         async with listening(max_queued_size_bytes=100_000) as (node, address):
             peer, reader = await ByHand.connect(address, receive_size_bytes=4096), await ByHand.connect(address)
             peer.send(*[LIVE] * limits.MAX_LIVE_ALIKE)
             reader.send(LIVE)
             await until(lambda: node.parts.serving.live.count == limits.MAX_LIVE_ALIKE + 1)
-            told = 0
-            while len(node.connections) == 2 and told < MANY:
-                node.store.ingest(raws(*texts(MANY)[told : told + 500]), verify=False)
-                told += 500
+            announced = 0
+            while len(node.connections) == 2 and announced < MANY:
+                node.store.ingest(raws(*texts(MANY)[announced : announced + 500]), verify=False)
+                announced += 500
                 heard = 0
                 while heard < 500:
                     message = await reader.receive()
@@ -84,7 +84,7 @@ async def test_max_queued_size_bytes_where_announcements_are_not_read() -> None:
 
 
 @on_loop
-async def test_max_queued_total_size_bytes() -> None:
+async def test_max_queued_total_size_bytes_disconnects_the_slowest_peers() -> None:
     """MAX_QUEUED_TOTAL_SIZE_BYTES: the peers with the most unread bytes are disconnected."""
     with logged() as log:
         async with listening(texts(MANY)) as (node, address):
@@ -128,7 +128,7 @@ async def test_large_requests_of_a_peer_that_does_not_read_wait_unread() -> None
 
 @pytest.mark.thorough
 @on_loop
-async def test_requests_that_are_cancelled_before_their_turn_leave_nothing() -> None:
+async def test_requests_that_are_cancelled_before_their_turn_leave_no_state() -> None:
     async with listening(texts(MANY)) as (node, address):
         peer = await slow_reader(address)
         await until(lambda: only(node).is_slow)
@@ -164,7 +164,7 @@ class _Gate:
 
 
 @on_loop
-async def test_max_ingest_queue_size_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_max_ingest_queue_size_bytes_pauses_a_peer(monkeypatch: pytest.MonkeyPatch) -> None:
     """MAX_INGEST_QUEUE_SIZE_BYTES: the node stops reading from a peer with this much data to store, and resumes later."""
     monkeypatch.setattr(limits, "MAX_INGEST_QUEUE_SIZE_BYTES", 10_000)
     gate = _Gate(monkeypatch)
@@ -183,7 +183,7 @@ async def test_max_ingest_queue_size_bytes(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @on_loop
-async def test_max_pending_hashes_per_peer_where_a_peer_offers_without_end() -> None:
+async def test_max_pending_hashes_per_peer_pauses_a_peer_with_endless_offers() -> None:
     """The peer's live offers are looked up in turn. After MAX_PENDING_HASHES_PER_PEER waiting ones, the node stops
     reading from the peer.
     """

@@ -53,7 +53,7 @@ pytestmark = pytest.mark.usefixtures("quick_clock")
 
 
 @on_standing_loop
-async def test_handshake_timeout_s_and_max_handshakes() -> None:
+async def test_handshake_timeout_s_and_max_handshakes_limit_unfinished_handshakes() -> None:
     """HANDSHAKE_TIMEOUT_S and MAX_HANDSHAKES: a peer that stops during its handshake frees its slot for others."""
     with logged() as log:
         async with listening(cabal_key=CABAL_KEY, max_handshakes=3, handshake_timeout_s=0.5) as (node, address):
@@ -76,7 +76,7 @@ async def test_handshake_timeout_s_and_max_handshakes() -> None:
 
 
 @on_loop
-async def test_max_handshakes_per_address() -> None:
+async def test_max_handshakes_per_address_limits_one_address() -> None:
     """MAX_HANDSHAKES_PER_ADDRESS: a peer with many unfinished handshakes blocks only its own address."""
     with logged() as log:
         async with listening(cabal_key=CABAL_KEY, max_handshakes_per_address=3) as (node, address):
@@ -155,7 +155,7 @@ async def test_a_slow_peer_of_the_reconciliation_port_is_disconnected(key: bytes
 
 
 @on_standing_loop
-async def test_idle_timeout_s() -> None:
+async def test_idle_timeout_s_disconnects_only_idle_peers() -> None:
     with logged() as log:
         async with listening(idle_timeout_s=0.3) as (node, address):
             silent, live, talker = [await ByHand.connect(address) for _ in range(3)]
@@ -172,7 +172,7 @@ async def test_idle_timeout_s() -> None:
 
 @pytest.mark.thorough
 @on_loop
-async def test_no_channel_is_requested_from_a_silent_peer_and_it_is_idle() -> None:
+async def test_no_channels_are_requested_from_a_silent_peer() -> None:
     """A silent peer costs little, for any size of the store, and is disconnected after IDLE_TIMEOUT_S."""
     posts = [ANN.text(f"channel {i}", "x") for i in range(50)]
     settings: dict[str, Any] = {"channels": None, "answer_timeout_s": 0.1, "idle_timeout_s": 0.3, "list_every_s": 0.1}
@@ -186,7 +186,7 @@ async def test_no_channel_is_requested_from_a_silent_peer_and_it_is_idle() -> No
 
 
 @on_standing_loop
-async def test_answer_timeout_s() -> None:
+async def test_answer_timeout_s_cancels_unanswered_requests() -> None:
     """ANSWER_TIMEOUT_S: a request without an answer is cancelled, except while the node itself does not read."""
     async with listening(channels=None, answer_timeout_s=0.2) as (node, address):
         peer = await ByHand.connect(address)
@@ -194,7 +194,7 @@ async def test_answer_timeout_s() -> None:
         assert isinstance(asked, ListRequest)
         only(node).pause(PauseReason.STORING)
         await pass_time(0.5)
-        assert only(node).session.open_requests, "what is not read cannot be late"
+        assert only(node).session.open_requests, "unread answers cannot be late"
         only(node).resume(PauseReason.STORING)
         await pass_time(0.5)
         cancel = await peer.receive()
@@ -207,7 +207,7 @@ async def test_answer_timeout_s() -> None:
 
 @pytest.mark.parametrize("cabal_key", [None, CABAL_KEY])
 @on_standing_loop
-async def test_slow_message_s(cabal_key: bytes | None) -> None:
+async def test_slow_message_s_extends_the_timeout_of_an_arriving_answer(cabal_key: bytes | None) -> None:
     """SLOW_MESSAGE_S: an answer on a slow line may take longer than the timeout of a request, encrypted or not."""
     async with listening(channels=None, answer_timeout_s=3.0, cabal_key=cabal_key) as (node, address):
         peer = await ByHand.connect(address, cabal_key=cabal_key)
@@ -222,13 +222,13 @@ async def test_slow_message_s(cabal_key: bytes | None) -> None:
             await until(lambda read=read: only(node).received_size_bytes == read)  # type: ignore[misc] # the argument has its default
             await pass_time(2)
         while not isinstance(following := await peer.receive(), ModerationRequest):
-            assert isinstance(following, StateRequest | TimeRangeRequest), "nothing was given up"
+            assert isinstance(following, StateRequest | TimeRangeRequest), "a request timed out"
         assert following.channels == names
         await peer.close()  # the clock does not move, so the node would wait for it
 
 
 @on_standing_loop
-async def test_dialect_wait_s() -> None:
+async def test_dialect_wait_s_lets_the_peer_speak_first() -> None:
     """DIALECT_WAIT_S: a node of draft 8 lets the peer speak first. A legacy client never gets a message of draft 8."""
     async with listening(dialect=DRAFT8, channels=None) as (node, address):
         silent = await ByHand.connect(address, DRAFT8)
@@ -249,7 +249,7 @@ async def test_dialect_wait_s() -> None:
 
 
 @on_loop
-async def test_end_timeout_s_when_a_slow_reader_hangs_up_by_half(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_end_timeout_s_disconnects_a_half_closed_slow_reader(monkeypatch: pytest.MonkeyPatch) -> None:
     """END_TIMEOUT_S: a peer that closed its writing side and does not read is disconnected."""
     monkeypatch.setattr(limits, "END_TIMEOUT_S", 0.3)
     with logged() as log:
@@ -263,7 +263,7 @@ async def test_end_timeout_s_when_a_slow_reader_hangs_up_by_half(monkeypatch: py
 
 
 @on_loop
-async def test_a_peer_that_reads_nothing_goes_after_idle_timeout_s() -> None:
+async def test_idle_timeout_s_disconnects_a_peer_that_does_not_read() -> None:
     with logged() as log:
         async with listening(texts(MANY), idle_timeout_s=0.5) as (node, address):
             peer = await slow_reader(address)
@@ -273,7 +273,7 @@ async def test_a_peer_that_reads_nothing_goes_after_idle_timeout_s() -> None:
 
 
 @on_loop
-async def test_keepalive_after_s_every_s_and_probes() -> None:
+async def test_keepalive_options_are_set_for_every_connection() -> None:
     """KEEPALIVE_AFTER_S, KEEPALIVE_EVERY_S and KEEPALIVE_PROBES are set for every connection."""
     import socket
 
@@ -294,7 +294,7 @@ async def test_keepalive_after_s_every_s_and_probes() -> None:
 
 
 @on_loop
-async def test_max_peers_and_max_peers_per_address() -> None:
+async def test_max_peers_and_max_peers_per_address_limit_connections() -> None:
     """MAX_PEERS and MAX_PEERS_PER_ADDRESS; a peer that leaves frees its slot."""
     with logged() as log:
         async with listening(max_peers=5, max_peers_per_address=3) as (node, address):
@@ -317,7 +317,7 @@ async def test_max_peers_and_max_peers_per_address() -> None:
 
 
 @on_standing_loop
-async def test_rows_per_s_and_rows_in_advance(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_rows_per_s_and_rows_in_advance_limit_the_rows_of_a_peer(monkeypatch: pytest.MonkeyPatch) -> None:
     """ROWS_PER_S and ROWS_IN_ADVANCE: a peer that requests more waits, and the others do not."""
     monkeypatch.setattr(threads, "Stopwatch", lambda: Stopwatch(lambda: 0.0, lambda: 0.0))  # rows alone count
     in_advance = MANY + 100  # all rows, and the cost of each part
@@ -340,7 +340,7 @@ async def test_rows_per_s_and_rows_in_advance(monkeypatch: pytest.MonkeyPatch) -
         assert 0.7 < passed_s < 1.3  # for twice as many rows as it gets in half a second
 
 
-def test_loop_share_and_loop_share_in_advance_s() -> None:
+def test_loop_share_and_loop_share_in_advance_s_pause_a_busy_peer() -> None:
     """A peer may use LOOP_SHARE_IN_ADVANCE_S immediately. Then it pauses until its share of the time is LOOP_SHARE."""
     share = LoopShare(1_000.0)
     assert share.charge(limits.LOOP_SHARE_IN_ADVANCE_S, 1_000.0) == 0
@@ -352,7 +352,7 @@ def test_loop_share_and_loop_share_in_advance_s() -> None:
 
 @pytest.mark.thorough
 @on_loop
-async def test_a_peer_that_keeps_the_loop_busy_is_not_read_from_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_peer_that_keeps_the_loop_busy_is_paused(monkeypatch: pytest.MonkeyPatch) -> None:
     """LOOP_SHARE, LOOP_SHARE_IN_ADVANCE_S: requests that are cancelled immediately cost time of the loop, but no rows."""
     reasons: list[PauseReason] = []
     pause = Connection.pause
@@ -379,7 +379,7 @@ async def test_a_peer_that_keeps_the_loop_busy_is_not_read_from_for_a_while(monk
 
 
 @on_loop
-async def test_max_live_channels(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_max_live_channels_limits_live_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     """MAX_LIVE_CHANNELS: a node polls further channels."""
     monkeypatch.setattr(limits, "MAX_LIVE_CHANNELS", 2)
     posts = [ANN.text(f"channel {number}", "x") for number in range(4)]

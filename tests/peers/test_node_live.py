@@ -100,7 +100,7 @@ def announced(message: Message | None) -> set[bytes]:
     return set(message.hashes) if isinstance(message, HashResponse) else set()
 
 
-def test_limit_is_shared_by_history_and_live_hashes() -> None:
+def test_history_and_live_hashes_share_the_limit() -> None:
     async def main() -> None:
         known = [ANN.text(CHANNEL, str(n), at=at(n)) for n in range(3)]
         async with asking(*known) as (node, store, peer):
@@ -208,7 +208,7 @@ def test_nothing_is_lost_or_sent_twice_between_history_and_live_hashes(choice: R
     [TimeRangeRequest(b"", CHANNEL, 0, 0, 0), StateRequest(b"", CHANNEL, 1), ModerationRequest(b"", (CHANNEL,), 1, 0)],
     ids=["range", "state", "moderation"],
 )
-def test_cancel_ends_it(request_: Any) -> None:
+def test_a_cancel_ends_a_live_request(request_: Any) -> None:
     async def main() -> None:
         async with asking(ANN.text(CHANNEL, "x")) as (node, store, peer):
             asked, other = peer.send_request(request_), peer.send_request(TimeRangeRequest(b"", CHANNEL, 0, 0, 0))
@@ -227,7 +227,7 @@ def test_cancel_ends_it(request_: Any) -> None:
 # --- state -------------------------------------------------------------------------------------
 
 
-def test_state_after_deletions() -> None:
+def test_posts_that_replace_deleted_ones_are_announced() -> None:
     """The posts that replace the deleted ones are announced: the previous topic, join and info."""
 
     async def main() -> None:
@@ -239,14 +239,14 @@ def test_state_after_deletions() -> None:
             now = await quiet(peer, 3, asked)
             assert set(now) == {topics[1].hash, joins[1].hash, infos[1].hash}
             for kind in (topics, joins, infos):
-                told = len(peer.hashes(asked))
+                before = len(peer.hashes(asked))
                 store.ingest(raws(ANN.delete(kind[1], at=at(10))))
-                assert kind[0].hash in (await quiet(peer, told + 1, asked))[told:]
+                assert kind[0].hash in (await quiet(peer, before + 1, asked))[before:]
 
     run(main())
 
 
-def test_state_has_the_info_of_a_user_whose_leave_is_deleted() -> None:
+def test_a_state_has_the_info_of_a_user_whose_leave_is_deleted() -> None:
     async def main() -> None:
         here, leaves, named = ANN.text(CHANNEL, "x", at=at(0)), ANN.leave(CHANNEL, at=at(1)), ANN.named("Ann", at=at(0))
         async with asking(here, leaves, named) as (_, store, peer):
@@ -259,7 +259,7 @@ def test_state_has_the_info_of_a_user_whose_leave_is_deleted() -> None:
 
 
 @pytest.mark.thorough
-def test_state_has_the_info_of_a_user_who_left_and_writes_again() -> None:
+def test_a_state_has_the_info_of_a_user_who_left_and_writes_again() -> None:
     async def main() -> None:
         leaves, named = ANN.leave(CHANNEL, at=at(1)), ANN.named("Ann", at=at(0))
         async with asking(leaves, named) as (_, store, peer):
@@ -271,7 +271,7 @@ def test_state_has_the_info_of_a_user_who_left_and_writes_again() -> None:
     run(main())
 
 
-def test_state_has_the_info_of_a_new_member_and_new_names_of_members() -> None:
+def test_a_state_has_the_infos_of_new_members_and_new_names_of_members() -> None:
     async def main() -> None:
         bob_is, cyd_is = BOB.named("Bob", at=at(1)), CYD.named("Cyd", at=at(1))
         async with asking(bob_is, cyd_is, ANN.text(CHANNEL, "x", at=at(1))) as (_, store, peer):
@@ -322,7 +322,7 @@ def test_history_and_live_hashes_together_are_the_state(history: tuple[Dialect, 
                         for c, (_, two) in asked.items()
                     }
                     due["moderation"] = acts, answers.moderation_state(reader, channels)
-                    missing = {name: set(told) - set(peer.hashes(one)) for name, (one, told) in due.items()}
+                    missing = {name: set(hashes) - set(peer.hashes(one)) for name, (one, hashes) in due.items()}
                 return {name: hashes for name, hashes in missing.items() if hashes}
 
             await until(lambda: not gaps(), lambda: (gaps(), posts[cut:]))
@@ -338,7 +338,7 @@ def act(second: int = 1, channel: str = CHANNEL, role: int = 1) -> Post:
     return ANN.post(Role("", 0, channel, BOB.key, role), at=at(second))
 
 
-def test_moderation_requests_stay() -> None:
+def test_moderation_requests_stay_live() -> None:
     async def main() -> None:
         old, other = act(1), act(2, "other")
         async with asking(old, other) as (_, store, peer):
@@ -348,7 +348,7 @@ def test_moderation_requests_stay() -> None:
             store.ingest(raws(new, foreign, BOB.text(CHANNEL, "x")))
             assert (await quiet(peer, 2, asked))[1:] == [new.hash]
             store.ingest(raws(ANN.delete(new, at=at(5))))
-            assert old.hash in (await quiet(peer, 3, asked))[2:], "what was replaced counts again"
+            assert old.hash in (await quiet(peer, 3, asked))[2:], "the replaced action applies again"
 
     run(main())
 
@@ -357,7 +357,7 @@ def info(second: int, *, accepts: bool | None = None, name: str = "bob") -> Post
     return BOB.post(Info.of(name=name, accept_role=accepts), at=at(second))
 
 
-def test_a_rename_is_not_a_moderation_change_and_accepting_again_is() -> None:
+def test_a_rename_is_not_a_moderation_change_but_accepting_roles_again_is() -> None:
     """A peer gets the roles of a user who accepts roles again, each once. It gets nothing when a user is renamed."""
 
     async def main() -> None:
@@ -412,7 +412,7 @@ def test_a_rejected_post_info_that_accepts_roles_again_is_a_change() -> None:
 
 @pytest.mark.thorough("draft8")
 @pytest.mark.parametrize("dialect", [LEGACY, DRAFT8], ids=lambda d: d.name)
-def test_what_is_written_is_everywhere_soon(dialect: Dialect) -> None:
+def test_new_posts_reach_all_nodes_of_a_line(dialect: Dialect) -> None:
     """The posts travel along a line of nodes. Known posts are not requested again."""
     ann = Person("ann", dialect)
 

@@ -115,7 +115,7 @@ async def send_many_requests(address: Address, requests: int) -> None:
 
 
 @pytest.mark.thorough
-def test_a_thousand_idle_and_two_hundred_busy_peers(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_node_serves_a_thousand_idle_and_two_hundred_busy_peers(capsys: pytest.CaptureFixture[str]) -> None:
     """The node also fetches. From a silent peer it requests only names."""
 
     async def scenario(child: Child) -> int:
@@ -149,7 +149,7 @@ def test_a_thousand_idle_and_two_hundred_busy_peers(capsys: pytest.CaptureFixtur
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("times", [2_000, pytest.param(100_000, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])])
-def test_peers_that_come_and_go_leave_nothing(times: int) -> None:
+def test_peers_that_connect_and_disconnect_leave_no_memory(times: int) -> None:
     """Some are silent, some leave during an answer, some with live requests, some close one direction."""
     says = [
         b"",
@@ -187,7 +187,7 @@ def test_peers_that_come_and_go_leave_nothing(times: int) -> None:
 
 
 @pytest.mark.thorough
-def test_slow_readers_do_not_make_memory_grow() -> None:
+def test_slow_readers_do_not_increase_memory() -> None:
     """The slow peers request everything repeatedly and live, and read nothing."""
 
     async def scenario(child: Child) -> None:

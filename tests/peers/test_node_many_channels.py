@@ -1,4 +1,4 @@
-"""Cabals with many channels: the requests of a node at a time, and the number of names that it accepts from a peer."""
+"""Cabals with many channels: the concurrent requests of a node, and the number of names that it accepts from a peer."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_further_names_are_requested_by_offset(monkeypatch: pytest.MonkeyPatch) 
     scenario()
 
 
-def test_the_longest_names_fill_a_response_with_as_many_as_are_surely_all() -> None:
+def test_a_response_has_room_for_surely_all_names_of_maximum_length() -> None:
     """SURELY_ALL_NAMES: the longest names have 4 bytes for each of MAX_CHANNEL_CODEPOINTS."""
     session = Session(LEGACY, bytes, speaks_first=True)
     asked = ListRequest(bytes(4), 0, 0)
@@ -179,7 +179,7 @@ def test_an_endless_list_is_read_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) 
     scenario()
 
 
-def test_channels_that_have_posts_make_room_for_further_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_channels_with_posts_make_room_for_further_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     """MAX_UNSEEN_CHANNELS does not limit the channels of a cabal."""
     monkeypatch.setattr(limits, "MAX_UNSEEN_CHANNELS", 10)
     posts = joins(45)
@@ -216,7 +216,7 @@ class Busy(Keeper):
 
 @pytest.mark.parametrize("kind", [StateRequest, TimeRangeRequest], ids=["state", "time range"])
 @on_loop
-async def test_a_channel_whose_live_request_the_peer_ends_is_asked_for_again(kind: type[Message]) -> None:
+async def test_a_live_request_that_the_peer_ends_is_repeated(kind: type[Message]) -> None:
     """The test covers texts and state. The other live request is cancelled, so that a polled channel has none."""
     async with listening(channels=None, list_every_s=0.05) as (node, address):
         first, text, join = ANN.text("default", "first"), BOB.text("default", "later"), BOB.join("default")

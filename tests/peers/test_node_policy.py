@@ -102,7 +102,7 @@ async def test_a_rejected_post_is_not_fetched_again_until_the_policy_changes() -
 
 
 @on_loop
-async def test_a_post_that_is_judged_while_the_policy_changes_is_judged_again() -> None:
+async def test_a_post_that_is_checked_while_the_policy_changes_is_checked_again() -> None:
     [post] = texts(1)
     with TemporaryDirectory() as folder:
         settings = chosen(folder, f'[authors]\ndeny = ["{ANN.key.hex()}"]\n')
@@ -122,7 +122,7 @@ async def test_a_post_that_is_judged_while_the_policy_changes_is_judged_again() 
 
 @BOTH
 @on_loop
-async def test_posts_of_the_owner_are_stored_whatever_the_policy_says(settings: NodeSettings) -> None:
+async def test_posts_of_the_owner_are_stored_with_any_policy(settings: NodeSettings) -> None:
     with TemporaryDirectory() as folder:
         owner, copy = memory("owner"), memory("copy")
         written = owner.post("default", "written before the disk failed")
@@ -222,7 +222,7 @@ async def test_the_node_stops_reading_from_a_peer_whose_posts_wait(monkeypatch: 
 
 @BOTH
 @on_loop
-async def test_the_rate_of_an_address_delays_posts_and_loses_none(settings: NodeSettings) -> None:
+async def test_the_rate_of_an_address_delays_posts_without_losing_any(settings: NodeSettings) -> None:
     talk = tuple(CYD.text("default", f"{n}") for n in range(60))
     with TemporaryDirectory() as folder:
         ours = chosen(folder, "[peers]\nposts-per-minute = 6000\nburst = 5\n", settings)
@@ -236,7 +236,7 @@ async def test_the_rate_of_an_address_delays_posts_and_loses_none(settings: Node
 
 @pytest.mark.parametrize("key", [None, CABAL_KEY], ids=["plain", "encrypted"])
 @on_loop
-async def test_rejected_peers_are_disconnected_and_not_admitted(key: bytes | None) -> None:
+async def test_rejected_peers_are_disconnected_and_their_connections_rejected(key: bytes | None) -> None:
     with TemporaryDirectory() as folder, memory("b") as store:
         settings = chosen(folder, "")
         async with (
@@ -297,7 +297,7 @@ class BlockingClock:
 
 
 @on_loop
-async def test_posts_that_an_old_policy_accepted_are_judged_again_before_they_are_written() -> None:
+async def test_posts_accepted_by_an_old_policy_are_checked_again_before_the_write() -> None:
     """The first post is being written when the policy changes, the others wait in the queue."""
     (first,), later = texts(1), texts(3, "later")
     clock = BlockingClock()

@@ -79,7 +79,7 @@ async def test_two_nodes_become_equal(over_cable: bool, key: bytes | None, diale
 
 
 @on_loop
-async def test_metrics() -> None:
+async def test_reconciliations_are_counted_in_metrics() -> None:
     stores = with_stores(*two_halves(conversation(200)))
     async with two_nodes(*stores) as (one, other, address):
         report = await once(other, address)
@@ -101,7 +101,7 @@ async def test_metrics() -> None:
 
 
 @on_loop
-async def test_since_window_and_channels() -> None:
+async def test_after_window_and_channels_limit_the_exchanged_posts() -> None:
     """Only posts that both sides want are moved. Posts before --after or the window, or in other channels, are not."""
     now_ms = system_clock_ms()
     texts = [ANN.text(name, f"{name} {h}", at=now_ms - 3_600_000 * h) for name in ("a", "b") for h in (1, 5, 50)]
@@ -120,7 +120,7 @@ async def test_since_window_and_channels() -> None:
 
 
 @on_loop
-async def test_without_followed_channels_nothing_is_sent_or_received() -> None:
+async def test_a_node_without_followed_channels_sends_posts_and_receives_none() -> None:
     stores = with_stores([ANN.text("default", "a")], [BOB.text("default", "b")])
     async with Node(stores[0], NodeSettings(channels=frozenset())) as one, Node(stores[1]) as other:
         report = await once(other, await one.reconcile_port.listen(Address(HOST, 0)))
@@ -130,7 +130,7 @@ async def test_without_followed_channels_nothing_is_sent_or_received() -> None:
 @pytest.mark.thorough
 @WAYS
 @on_loop
-async def test_posts_that_arrive_meanwhile_are_for_the_next_time(over_cable: bool) -> None:
+async def test_posts_that_arrive_meanwhile_are_exchanged_the_next_time(over_cable: bool) -> None:
     stores = with_stores(*two_halves(conversation(1_500)))
     late = [ANN.text("default", f"late {i}") for i in range(200)]
     async with two_nodes(*stores, over_cable=over_cable, settings=replace(ONLY, channels=None)) as (
@@ -159,7 +159,7 @@ def recent(who: Person, number: int, *, age_ms: int = 0) -> list[Post]:
     ("over_cable", "key"), [(True, None), (False, CABAL_KEY)], ids=["plain-beside Cable", "encrypted-own port"]
 )
 @on_loop
-async def test_nodes_that_are_connected_stay_in_step(over_cable: bool, key: bytes | None) -> None:
+async def test_connected_nodes_stay_in_step(over_cable: bool, key: bytes | None) -> None:
     """All posts are compared at the beginning, then repeatedly the recent ones. The others wait for the next day."""
     settings = NodeSettings(
         cabal_key=key, reconcile_every_s=0.2, reconcile_delay_ms=300, reconcile_window_ms=60_000, list_every_s=600
@@ -199,7 +199,7 @@ async def test_each_new_connection_compares_everything() -> None:
             await soon(task)
 
 
-def test_a_pause_differs_by_a_tenth_at_most() -> None:
+def test_the_length_of_a_pause_varies_by_at_most_a_tenth() -> None:
     assert jittered(300.0, min) == pytest.approx(270.0)
     assert jittered(300.0, max) == pytest.approx(330.0)
 
@@ -223,7 +223,7 @@ async def test_a_connection_on_which_a_reconciliation_failed_is_reconciled_again
 
 
 @on_loop
-async def test_what_was_compared_is_logged() -> None:
+async def test_the_compared_ranges_are_logged() -> None:
     """Everything is compared at first and after a change, then the recent posts.
 
     With a shorter day everything is compared again.
@@ -296,7 +296,7 @@ async def test_stores_of_the_other_dialect_are_rejected(over_cable: bool) -> Non
 
 
 @on_loop
-async def test_another_cabal_key_and_other_ports_are_reported_as_such() -> None:
+async def test_another_cabal_key_and_wrong_ports_are_reported() -> None:
     with memory("a") as store, memory("b") as other_store:
         quick = replace(ONLY, talk_silence_s=0.5)
         async with Node(store, replace(quick, cabal_key=CABAL_KEY)) as one, Node(other_store, quick) as plain:
@@ -318,7 +318,7 @@ async def test_another_cabal_key_and_other_ports_are_reported_as_such() -> None:
                 await once(plain, Address(HOST, 1))
 
 
-def test_a_peer_that_is_not_a_cablestore_is_reported_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_that_is_not_a_cablestore_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """GREETING_TIMEOUT_S: a peer that answers everything without a greeting is like a node with --no-reconcile."""
     monkeypatch.setattr(limits, "GREETING_TIMEOUT_S", 0.5)
 
@@ -335,7 +335,7 @@ def test_a_peer_that_is_not_a_cablestore_is_reported_as_such(monkeypatch: pytest
 
 
 @on_loop
-async def test_talks_at_a_time_have_a_limit() -> None:
+async def test_the_number_of_concurrent_conversations_is_limited() -> None:
     """MAX_TALKS of one node. Another peer must retry later."""
     stores = [memory(str(i), posts=conversation(10)) for i in range(3)]
     async with Node(stores[0], NodeSettings(max_talks=1)) as one, Node(stores[1]) as other, Node(stores[2]) as third:
@@ -375,7 +375,7 @@ class Asking:
 
 @pytest.mark.thorough
 @on_loop
-async def test_reconciling_does_not_keep_cable_waiting() -> None:
+async def test_reconciling_does_not_delay_cable() -> None:
     """While thousands of posts move on a connection, few of them precede the answer to each request."""
     texts = [ANN.text("default", f"{i}" + "x" * 200, at=START_MS + i) for i in range(8_000)]
     stores = with_stores(texts, [])
@@ -389,12 +389,12 @@ async def test_reconciling_does_not_keep_cable_waiting() -> None:
 
 
 @on_loop
-async def test_what_is_logged() -> None:
+async def test_a_finished_reconciliation_is_logged() -> None:
     async with network(
         memory("a", posts=conversation(10)), memory("b"), settings=NodeSettings(list_every_s=0.2)
     ) as net:
         await net.link(net.nodes[1], net.nodes[0])
         await until(lambda: any(record.getMessage() == "reconciled" for record in net.log.records))
-        [told, *_] = [vars(record) for record in net.log.records if record.getMessage() == "reconciled"]
-        assert told["outcome"] == "done"
-        assert told["levelno"] == logging.INFO
+        [entry, *_] = [vars(record) for record in net.log.records if record.getMessage() == "reconciled"]
+        assert entry["outcome"] == "done"
+        assert entry["levelno"] == logging.INFO

@@ -69,7 +69,7 @@ def outcome(node: Node, of: str) -> float:
     "garbage", [b"\xff" * 50, b"\x05hello", bytes(9), b"\x82\x80\x80\x01", b"GET / HTTP/1.1\r\n\r\n"]
 )
 @on_loop
-async def test_garbage_is_disconnected_or_passed_over(garbage: bytes) -> None:
+async def test_garbage_ends_the_connection_without_an_answer(garbage: bytes) -> None:
     """MAX_TALK_FRAME_SIZE_BYTES: a greater length closes the connection before any of the frame is read."""
     async with attacked() as (node, address, _):
         peer = await call(address)
@@ -92,7 +92,7 @@ async def test_an_invalid_frame_ends_the_connection() -> None:
 
 
 @on_loop
-async def test_a_silent_peer_is_given_up() -> None:
+async def test_a_silent_peer_times_out() -> None:
     """TALK_SILENCE_S applies to both the peer that connects and the peer that accepts."""
     async with attacked(talk_silence_s=0.3) as (node, address, _):
         peer = await call(address)
@@ -105,7 +105,7 @@ async def test_a_silent_peer_is_given_up() -> None:
     assert limits.TALK_SILENCE_S < limits.RECONCILE_TIMEOUT_S < limits.MAX_TALK_S
 
 
-def test_a_talk_that_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_conversation_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """MAX_TALK_S applies to a peer that continues to send useless messages."""
     monkeypatch.setattr(limits, "MAX_TALK_S", 0.6)
 
@@ -140,7 +140,7 @@ async def test_a_peer_that_compares_without_end_is_disconnected() -> None:
 
 
 @on_loop
-async def test_frames_do_not_queue_without_bound() -> None:
+async def test_the_number_of_queued_frames_is_limited() -> None:
     """MAX_TALK_QUEUE_FRAMES of one peer are queued. More frames end the conversation."""
     async with attacked() as (node, address, log):
         peer = await call(address)
@@ -152,7 +152,7 @@ async def test_frames_do_not_queue_without_bound() -> None:
 
 
 @on_loop
-async def test_posts_that_are_no_posts() -> None:
+async def test_too_many_invalid_posts_end_the_connection() -> None:
     """MAX_INVALID_POSTS: the posts are not stored, count as verdicts, and close the connection."""
     async with attacked() as (node, address, log):
         peer = await call(address)
@@ -171,7 +171,7 @@ async def test_posts_that_are_no_posts() -> None:
 
 
 @on_loop
-async def test_posts_of_other_times_or_that_are_here_are_rejected() -> None:
+async def test_posts_of_other_times_and_known_posts_are_rejected() -> None:
     """A missing post is accepted although its id was not sent."""
     late, missing = (ANN.text("default", "missing", at=START_MS + after_ms) for after_ms in (900, 100))
     async with attacked() as (node, address, log):
@@ -261,7 +261,7 @@ async def test_posts_that_another_peer_sends_end_a_conversation(number: int) -> 
 
 
 @pytest.mark.parametrize("is_lost", [True, False])
-def test_a_conversation_waits_for_the_peer_that_sends_the_same_posts(
+def test_a_conversation_waits_for_another_peer_that_sends_the_same_posts(
     is_lost: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The conversation waits at most TALK_REPEATED_WAIT_S, and not longer than the other peer's conversation."""
@@ -289,13 +289,15 @@ def test_a_conversation_waits_for_the_peer_that_sends_the_same_posts(
                 await each.close()
             await until(lambda: outcome(node, "lost") == 2)
             findings = [vars(record) for record in log.records if record.getMessage() == "reconciled"]
-            assert not is_lost or findings[-1]["posts_unasked"] == 1, "the state was read when the giver was lost"
+            assert not is_lost or findings[-1]["posts_unasked"] == 1, (
+                "the state must be read after the sending peer is lost"
+            )
 
     run(scenario())
 
 
 @on_loop
-async def test_who_is_called_does_not_begin() -> None:
+async def test_the_accepting_peer_does_not_begin() -> None:
     """An accepting peer answers with a separate hello, which is ignored."""
     async with attacked(talk_silence_s=0.3) as (node, _, _):
         async with called(hello()) as strange:
@@ -305,7 +307,7 @@ async def test_who_is_called_does_not_begin() -> None:
 
 
 @on_loop
-async def test_a_hello_in_the_middle_begins_anew() -> None:
+async def test_a_hello_during_a_conversation_restarts_it() -> None:
     async with attacked() as (node, address, _):
         peer = await call(address)
         for number in range(3):
@@ -327,7 +329,7 @@ async def test_a_hello_in_the_middle_begins_anew() -> None:
     ],
 )
 @on_loop
-async def test_connections_have_the_limits_of_cable(chosen: dict[str, Any], most: int, why: str) -> None:
+async def test_reconciliation_connections_have_the_limits_of_cable(chosen: dict[str, Any], most: int, why: str) -> None:
     """MAX_PEERS, MAX_PEERS_PER_ADDRESS, MAX_HANDSHAKES and MAX_HANDSHAKES_PER_ADDRESS apply here too."""
     async with attacked(**chosen) as (node, address, log):
         peers = [await call(address) for _ in range(most + 2)]
@@ -347,7 +349,7 @@ async def test_connections_have_the_limits_of_cable(chosen: dict[str, Any], most
     ],
 )
 @on_loop
-async def test_connections_do_not_stay_for_nothing(chosen: dict[str, Any], why: str) -> None:
+async def test_idle_reconciliation_connections_are_ended(chosen: dict[str, Any], why: str) -> None:
     """HANDSHAKE_TIMEOUT_S and IDLE_TIMEOUT_S apply here too."""
     async with attacked(**chosen) as (node, address, log):
         peer = await call(address)
@@ -360,7 +362,7 @@ async def test_connections_do_not_stay_for_nothing(chosen: dict[str, Any], why: 
 @pytest.mark.thorough
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.binary(max_size=40) | st.just(hello()), max_size=12))
-def test_any_frames_leave_a_node_as_it_was(frames: list[bytes]) -> None:
+def test_any_frames_leave_a_node_unchanged(frames: list[bytes]) -> None:
     async def scenario() -> None:
         async with attacked() as (node, address, _):
             peer = await call(address)

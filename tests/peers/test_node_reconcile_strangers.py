@@ -54,7 +54,7 @@ def types_in(frames: list[bytes]) -> set[int]:
 @DIALECTS
 @pytest.mark.parametrize("key", [None, CABAL_KEY], ids=["plain", "encrypted"])
 @on_loop
-async def test_a_stranger_that_connects_receives_cable_alone(dialect: Dialect, key: bytes | None) -> None:
+async def test_a_stranger_that_connects_receives_only_cable(dialect: Dialect, key: bytes | None) -> None:
     """The stranger uses more random request ids than a greeting has, and is still not recognized as a store."""
     with memory("a", dialect, [Person("ann", dialect).text("default", "x")]) as store:
         async with Node(store, replace(HASTY, cabal_key=key)) as node:
@@ -77,23 +77,23 @@ class Noting(Keeper):
     """Old client that keeps every received byte."""
 
     def __init__(self, *arguments: object, **options: object) -> None:
-        self.told = bytearray()
+        self.wire_bytes = bytearray()
         super().__init__(*arguments, **options)  # type: ignore[arg-type]  # streams, as given
-        self._frames = _Tee(self.told)
+        self._frames = _Tee(self.wire_bytes)
 
 
 class _Tee(FrameReader):
-    def __init__(self, told: bytearray) -> None:
+    def __init__(self, wire_bytes: bytearray) -> None:
         super().__init__()
-        self._told = told
+        self._bytes = wire_bytes
 
     def feed(self, data: bytes) -> list[bytes]:
-        self._told += data
+        self._bytes += data
         return super().feed(data)
 
 
 @on_loop
-async def test_an_old_client_that_is_dialled_receives_cable_alone() -> None:
+async def test_an_old_client_that_is_dialled_receives_only_cable() -> None:
     """Every byte on the wire is a message in Cable's list of types, with request ids that look random."""
     async with raw_listener(Noting, posts=[ANN.text("default", f"{i}") for i in range(20)]) as (address, peers):
         with memory("a") as store:
@@ -106,7 +106,7 @@ async def test_an_old_client_that_is_dialled_receives_cable_alone() -> None:
                 assert connection.session.has_greeted
                 assert not len(node.parts.reconciler)
             [peer] = peers
-            frames = FrameReader().feed(bytes(peer.told))
+            frames = FrameReader().feed(bytes(peer.wire_bytes))
             assert len(frames) > 8
             assert types_in(frames) <= set(TYPE_IDS.values())
             asked = [frame[1:9] for frame in frames]
@@ -115,7 +115,7 @@ async def test_an_old_client_that_is_dialled_receives_cable_alone() -> None:
 
 
 @on_loop
-async def test_who_does_not_reconcile_is_a_stranger_to_a_store() -> None:
+async def test_a_node_without_reconciliation_is_a_stranger_to_a_store() -> None:
     """With --no-reconcile a node is like any other peer, and ignores a store's messages beside Cable."""
     with memory("a") as one_store, memory("b") as other_store:
         async with Node(one_store, HASTY) as one, Node(other_store, replace(HASTY, reconciles=False)) as other:
@@ -164,7 +164,7 @@ async def test_a_hello_that_comes_together_with_the_greeting_is_answered() -> No
 
 @pytest.mark.parametrize("first", [HELLO_7, b""], ids=["in a conversation", "as the first frame"])
 @on_loop
-async def test_a_frame_that_is_too_large_for_a_conversation_does_not_wait_for_it(first: bytes) -> None:
+async def test_a_too_large_frame_is_rejected_before_its_conversation_is_read(first: bytes) -> None:
     """MAX_TALK_FRAME_SIZE_BYTES: messages of Cable may be eight times as long."""
     large = encode_extra(HELLO + bytes(4 * limits.MAX_TALK_FRAME_SIZE_BYTES), LEGACY)
     if first:

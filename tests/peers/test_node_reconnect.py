@@ -59,7 +59,7 @@ def cost(node: Node) -> int:
 @pytest.mark.thorough("key")
 @pytest.mark.parametrize("key", [None, CABAL_KEY], ids=["plain", "key"])
 @on_loop
-async def test_a_reconnect_with_nothing_new_costs_little(key: bytes | None) -> None:
+async def test_a_reconnect_without_new_posts_takes_few_bytes(key: bytes | None) -> None:
     """The nodes may be new processes that keep only their stores."""
     settings = replace(LIVE_ONLY, cabal_key=key)
     with memory("a", posts=conversations(POSTS)) as here, memory("b") as there:
@@ -75,7 +75,7 @@ async def test_a_reconnect_with_nothing_new_costs_little(key: bytes | None) -> N
 
 @pytest.mark.parametrize("writer", [0, 1])
 @on_loop
-async def test_new_posts_of_any_date_come_live_after_a_reconnect(writer: int) -> None:
+async def test_new_posts_of_any_date_arrive_live_after_a_reconnect(writer: int) -> None:
     with memory("a", posts=conversations(100)) as here, memory("b", posts=conversations(100)) as there:
         async with connected(here, there, settings=LIVE_ONLY) as nodes:
             store = nodes[writer].store
@@ -91,7 +91,7 @@ async def test_new_posts_of_any_date_come_live_after_a_reconnect(writer: int) ->
 
 @pytest.mark.parametrize("seed", range(4))
 @on_loop
-async def test_nothing_is_missed_that_is_written_while_stores_are_compared(seed: int) -> None:
+async def test_posts_written_during_a_comparison_are_not_missed(seed: int) -> None:
     """Posts arrive on both sides from before the connection, in old and in new channels."""
     choice = Random(seed)
     posts = conversations(400)

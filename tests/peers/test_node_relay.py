@@ -93,7 +93,7 @@ def test_all_within_ttl_hops_answer_and_no_other_node_is_requested(layout: str, 
 
 @pytest.mark.parametrize("limit", [1, 3, 5, 9])
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_limits_hold_over_all(layout: str, limit: int) -> None:
+def test_a_limit_applies_to_all_answers_together(layout: str, limit: int) -> None:
     async def main() -> None:
         async with nodes(layout) as (net, posts):
             peer = await client(net, 0)
@@ -149,7 +149,7 @@ def test_a_post_whose_deletion_by_its_author_is_known_is_not_forwarded(knows: in
     run(main())
 
 
-def test_without_relays_nothing_is_forwarded() -> None:
+def test_a_node_that_does_not_relay_forwards_nothing() -> None:
     async def main() -> None:
         async with nodes("line", relays=False) as (net, posts):
             peer, witness = await client(net, 0), await client(net, 0)
@@ -167,7 +167,7 @@ def test_without_relays_nothing_is_forwarded() -> None:
     run(main())
 
 
-def test_cancel_travels() -> None:
+def test_a_cancel_is_forwarded() -> None:
     """All nodes and the client at the other end keep a live request until it is cancelled."""
 
     async def main() -> None:
@@ -213,7 +213,7 @@ def test_live_hashes_are_forwarded_once(layout: str) -> None:
     run(main())
 
 
-def test_a_live_limit_that_is_reached_ends_it_everywhere() -> None:
+def test_a_reached_limit_ends_a_live_request_everywhere() -> None:
     async def main() -> None:
         async with nodes("line") as (net, _):
             peer = await client(net, 0)
@@ -237,7 +237,7 @@ class Slow(Keeper):
 
 
 @pytest.mark.parametrize("cut", ["client", "link"])
-def test_loss_concludes(cut: str) -> None:
+def test_a_lost_peer_concludes_its_answers(cut: str) -> None:
     """The peer at the far end is silent. The answer ends when that peer, or the link to it, is lost."""
 
     async def main() -> None:
@@ -266,7 +266,7 @@ def test_loss_concludes(cut: str) -> None:
     run(main())
 
 
-def test_a_lost_requester_leaves_nothing() -> None:
+def test_a_lost_requester_leaves_no_state() -> None:
     async def main() -> None:
         async with nodes("ring") as (net, _):
             peer, silent = await client(net, 0), await client(net, 2, Slow)

@@ -77,7 +77,7 @@ def store_that_saw_a_deletion() -> CableStore:
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_invalid_posts_are_not_passed_on_and_count_against_the_sender(case: str) -> None:
+def test_invalid_posts_are_not_forwarded_and_count_against_the_sender(case: str) -> None:
     async def main() -> None:
         wrong = WRONG[case]
         async with between(store_that_saw_a_deletion(), wrong, *raws(*GOOD)) as (net, requester, giver):
@@ -90,7 +90,7 @@ def test_invalid_posts_are_not_passed_on_and_count_against_the_sender(case: str)
     run(main())
 
 
-def test_a_store_of_draft_8_passes_on_what_legacy_peers_say_of_themselves() -> None:
+def test_a_store_of_draft_8_forwards_infos_of_legacy_peers() -> None:
     """The store cannot decode such a post and does not store it. It forwards the post between two peers that can decode
     it."""
 
@@ -104,7 +104,7 @@ def test_a_store_of_draft_8_passes_on_what_legacy_peers_say_of_themselves() -> N
     run(main())
 
 
-def test_own_local_only_posts_are_not_passed_on_either() -> None:
+def test_own_local_only_posts_are_not_forwarded() -> None:
     """Another copy of this identity's store may have sent it to others."""
 
     async def main() -> None:
@@ -119,7 +119,7 @@ def test_own_local_only_posts_are_not_passed_on_either() -> None:
     run(main())
 
 
-def test_hashes_of_what_is_deleted_here_are_left_out() -> None:
+def test_hashes_of_deleted_posts_are_not_forwarded() -> None:
     async def main() -> None:
         async with between(store_that_saw_a_deletion(), DELETED.raw, *raws(*GOOD)) as (_, requester, giver):
             assert await hashes_asked_for(requester) == {DELETION.hash, *(post.hash for post in GOOD)}

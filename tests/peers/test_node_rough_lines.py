@@ -55,7 +55,7 @@ async def test_each_connection_continues_where_the_last_one_broke(settings: Node
 
 @pytest.mark.thorough
 @on_loop
-async def test_posts_of_a_fast_peer_do_not_come_from_a_slow_one_too() -> None:
+async def test_posts_of_a_fast_peer_are_not_also_sent_by_a_slow_one() -> None:
     """A comparison ends if another peer has sent its posts since it began."""
     posts = texts(POSTS)
     stores = [memory(name, posts=posts) for name in ("slow", "fast")]
@@ -149,7 +149,7 @@ async def test_hashes_of_a_lost_peer_are_requested_from_the_next_one() -> None:
 
 
 @on_loop
-async def test_max_hashes_remembered() -> None:
+async def test_max_hashes_remembered_limits_the_remembered_hashes() -> None:
     """MAX_HASHES_REMEMBERED: the oldest are forgotten first."""
     async with listening(channels=None) as (node, _):
         fetches = node.parts.sync.fetches
@@ -173,7 +173,7 @@ async def test_posts_do_not_wait_for_the_hashes_of_a_long_history() -> None:
             hashes += len(message.hashes) if isinstance(message, HashResponse) else 0
             if isinstance(message, PostResponse) and message.posts:
                 break
-        assert hashes <= limits.PART_ROWS_ANSWERED, "one part at most comes first"
+        assert hashes <= limits.PART_ROWS_ANSWERED, "at most one part arrives first"
         await peer.close()
 
 

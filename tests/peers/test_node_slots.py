@@ -1,4 +1,4 @@
-"""Slots of reconciliations: an address with many, or a slow one, gives way to others.
+"""Slots of reconciliations: an address with many, or a slow one, makes room for others.
 
 The tests use a fake clock if time matters.
 """
@@ -84,7 +84,7 @@ def test_slots_are_shared_among_addresses() -> None:
     assert slots.held == before
 
 
-def test_slow_ones_give_way_to_anyone() -> None:
+def test_slow_conversations_make_room_for_any_address() -> None:
     """TALK_SLOW_AFTER_S, TALK_SLOW_BYTES_PER_S: a frame each 15 s from eight addresses. Faster ones keep their slots."""
     slots = FakeSlots()
     slow_bytes_per_s = limits.TALK_SLOW_BYTES_PER_S - 1
@@ -102,7 +102,7 @@ async def from_address(to: Address, host: str) -> Peer:
 
 
 @on_loop
-async def test_eight_from_one_address_do_not_keep_others_out() -> None:
+async def test_eight_conversations_from_one_address_do_not_exclude_others() -> None:
     """The eight send only a hello. One of them must retry later, and another address reconciles."""
     async with attacked() as (node, address, _):
         crowd = [await from_address(address, HOST) for _ in range(limits.MAX_TALKS)]
@@ -123,7 +123,7 @@ async def test_eight_from_one_address_do_not_keep_others_out() -> None:
             await peer.close()
 
 
-def test_those_that_keep_us_waiting_give_way_to_a_store(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_conversations_make_room_for_a_store(monkeypatch: pytest.MonkeyPatch) -> None:
     """Slow reconciliations end immediately. Posts that moved before are stored, and the new store gets everything."""
     monkeypatch.setattr(limits, "TALK_SLOW_AFTER_S", 0.0)
     monkeypatch.setattr(limits, "TALK_SLOW_BYTES_PER_S", 2**60)

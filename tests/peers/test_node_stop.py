@@ -62,15 +62,15 @@ def test_posts_written_just_before_the_end_are_sent(key: bytes | None) -> None:
     run(main())
 
 
-def test_a_post_that_a_peer_got_before_its_announcement_is_not_waited_for() -> None:
-    told, link = AnnouncedPosts(), cast("PeerLink", SimpleNamespace(remote_static=bytes(32)))
-    told.note_sent(link, [b"early"])
-    told.note_announced(link, [b"early"], 1.0)
-    assert not told.is_recent(0.0)
-    told.note_announced(link, [b"late"], 1.0)
-    assert told.is_recent(0.0)
-    told.note_sent(link, [b"late"])
-    assert not told.is_recent(0.0)
+def test_a_stop_does_not_wait_for_posts_sent_before_their_announcement() -> None:
+    announced, link = AnnouncedPosts(), cast("PeerLink", SimpleNamespace(remote_static=bytes(32)))
+    announced.note_sent(link, [b"early"])
+    announced.note_announced(link, [b"early"], 1.0)
+    assert not announced.is_recent(0.0)
+    announced.note_announced(link, [b"late"], 1.0)
+    assert announced.is_recent(0.0)
+    announced.note_sent(link, [b"late"])
+    assert not announced.is_recent(0.0)
 
 
 def test_a_peer_that_asks_while_the_node_stops_is_answered() -> None:
@@ -92,7 +92,7 @@ def test_a_peer_that_asks_while_the_node_stops_is_answered() -> None:
     run(main())
 
 
-def test_a_peer_that_does_not_ask_is_not_waited_for_any_longer() -> None:
+def test_a_stop_does_not_wait_for_a_peer_that_sends_no_requests() -> None:
     async def main() -> None:
         async with network(memory("ann"), settings=replace(ANSWERS_ONLY, grace_s=limits.GRACE_S / 5)) as net:
             peer, *_ = await with_announced_post(net)
@@ -102,7 +102,7 @@ def test_a_peer_that_does_not_ask_is_not_waited_for_any_longer() -> None:
     run(main())
 
 
-def test_nobody_is_waited_for_if_nothing_is_missing() -> None:
+def test_a_stop_does_not_wait_if_nothing_is_missing() -> None:
     """The node does not wait for a peer that has all posts, one with announced posts of others, or a lost one."""
 
     async def main() -> None:
@@ -122,7 +122,7 @@ def test_nobody_is_waited_for_if_nothing_is_missing() -> None:
     run(main())
 
 
-def test_of_many_posts_the_latest_are_waited_for() -> None:
+def test_a_stop_waits_for_the_latest_of_many_posts() -> None:
     async def main() -> None:
         async with network(memory("ann"), settings=replace(ANSWERS_ONLY, grace_s=LONG_S)) as net:
             peer, store, first = await with_announced_post(net)

@@ -69,7 +69,7 @@ IMPATIENT = replace(QUICK, page_hashes=20, answer_timeout_s=1.0)
 @pytest.mark.thorough("3000")
 @pytest.mark.parametrize("together", [1, 3, 40, 3000])
 @on_loop
-async def test_pages(together: int) -> None:
+async def test_pages_cover_all_hashes(together: int) -> None:
     posts = spread(max(120, together), together)
     async with network(memory("a", posts=posts), memory("b"), settings=PAGED) as net:
         report = await sync_of(net.nodes[1], net.addresses[net.nodes[0]])
@@ -81,7 +81,7 @@ async def test_pages(together: int) -> None:
     ("oldest_first", "concludes", "together"),
     [(True, False, 1), (True, False, 40), (True, True, 12), (False, True, 40), (False, False, 12)],
 )
-def test_pages_of_old_clients(oldest_first: bool, concludes: bool, together: int) -> None:
+def test_pages_of_old_clients_cover_all_hashes(oldest_first: bool, concludes: bool, together: int) -> None:
     """cable.rs begins with the oldest and does not conclude requests."""
     how = PAGED if concludes else IMPATIENT
     fetches_all(spread(120, together), how, oldest_first=oldest_first, concludes=concludes)
@@ -89,14 +89,14 @@ def test_pages_of_old_clients(oldest_first: bool, concludes: bool, together: int
 
 @pytest.mark.parametrize("together", [1, 50])
 @pytest.mark.parametrize("oldest_first", [True, False])
-def test_pages_that_are_cut(oldest_first: bool, together: int) -> None:
+def test_truncated_pages_cover_all_hashes(oldest_first: bool, together: int) -> None:
     """A peer may return fewer hashes than it has and than were requested."""
     fetches_all(spread(400, together), replace(PAGED, page_hashes=100), oldest_first=oldest_first, cap=70)
 
 
 @pytest.mark.thorough
 @on_loop
-async def test_a_peer_that_answers_nothing() -> None:
+async def test_a_sync_with_a_peer_that_answers_nothing_raises_an_error() -> None:
     """The peer may have posts, so the result must not be "none"."""
     async with network(memory("b"), settings=IMPATIENT) as net, raw_listener(Raw, dialect=LEGACY) as (address, _):
         with pytest.raises(NodeError, match="did not answer within 1 s"):
@@ -109,7 +109,7 @@ async def test_a_peer_that_answers_nothing() -> None:
     st.integers(SURELY_WHOLE, 100) | st.just(10_000),
     st.booleans(),
 )
-def test_paging_finds_all(times_ms: list[int], page_hashes: int, cap: int, newest_first: bool) -> None:
+def test_paging_finds_all_hashes(times_ms: list[int], page_hashes: int, cap: int, newest_first: bool) -> None:
     """The result is independent of the order of the answers, if no timestamp has more posts than the limit of the peer."""
     posts = {bytes([n // 256, n % 256]): time for n, time in enumerate(times_ms) if times_ms[:n].count(time) < cap}
     page = Paging(0, 2**50, page_hashes)
@@ -142,7 +142,7 @@ def fetches_all(posts: list[Post], how: NodeSettings, **shape: Any) -> None:
 @pytest.mark.thorough("draft8")
 @pytest.mark.parametrize("dialect", [LEGACY, DRAFT8], ids=lambda d: d.name)
 @on_loop
-async def test_peer_of_the_other_dialect(dialect: Dialect) -> None:
+async def test_posts_are_exchanged_with_a_peer_of_the_other_dialect(dialect: Dialect) -> None:
     """All posts except post/info are exchanged, including those of others, and the connection stays open."""
     ours, theirs = Person("ours", dialect), Person("theirs", foreign(dialect))
 
@@ -198,7 +198,7 @@ DAMAGED_MARKS = [
 
 
 @pytest.mark.parametrize("damage", DAMAGED_MARKS, ids=range(len(DAMAGED_MARKS)))
-def test_a_damaged_file_of_marks_counts_as_none(tmp_path: Path, damage: str) -> None:
+def test_a_damaged_file_of_marks_counts_as_missing(tmp_path: Path, damage: str) -> None:
     """The test covers types, missing values, depth, invalid UTF-8, and a file of 0.12.4 without a position."""
     path = tmp_path / "peers.json"
     path.write_text(marks_of(from_ms=0, until_ms=2, full_at_ms=1), encoding="utf-8")
@@ -220,7 +220,7 @@ def test_marks_are_read_as_they_were_written_in_any_locale(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("ahead", [["full_at_ms"], ["until_ms", "full_at_ms"], ["until_ms"]], ids="+".join)
-def test_a_mark_of_the_future_counts_as_none(ahead: list[str]) -> None:
+def test_a_mark_of_the_future_counts_as_missing(ahead: list[str]) -> None:
     """The clock was wrong when the mark was made. Later passes would not include the posts before it."""
     with scratch_folder() as folder:
         source = memory("a", clock=system_clock_ms, posts=spread(300))
@@ -232,7 +232,7 @@ def test_a_mark_of_the_future_counts_as_none(ahead: list[str]) -> None:
 
 
 @pytest.mark.thorough
-def test_damaged_marks_cost_a_full_pass() -> None:
+def test_damaged_marks_cause_a_full_pass() -> None:
     with scratch_folder() as folder, memory("a", clock=system_clock_ms, posts=spread(300)) as source:
         assert run(paired(folder, source, visit)).posts == 300
         path = folder / "peers.json"
@@ -246,7 +246,7 @@ def test_damaged_marks_cost_a_full_pass() -> None:
         assert run(paired(folder, source, visit)).received_size_bytes < 300 * 32
 
 
-def test_a_mark_that_is_not_a_number_costs_a_full_pass() -> None:
+def test_a_mark_that_is_not_a_number_causes_a_full_pass() -> None:
     with scratch_folder() as folder, memory("a", clock=system_clock_ms, posts=spread(300)) as source:
         assert run(paired(folder, source, visit)).posts == 300
         for value in ("1", None, 1.5, [1]):
@@ -271,7 +271,7 @@ class Owing(Keeper):
 
 @pytest.mark.thorough("True")
 @pytest.mark.parametrize("cuts", [True, False])
-def test_failed_pass_leaves_no_mark(cuts: bool) -> None:
+def test_a_failed_pass_leaves_no_mark(cuts: bool) -> None:
     posts = spread(1500)
 
     async def main(folder: Path) -> None:
@@ -323,7 +323,7 @@ def mark_after_sync(count: int, **shape: Any) -> tuple[int, SyncMark | None]:
 
 @pytest.mark.thorough
 @on_loop
-async def test_a_slow_line_brings_everything() -> None:
+async def test_all_posts_arrive_over_a_slow_line() -> None:
     """A single answer takes longer than the timeout of a request."""
     posts = [ANN.text("default", f"{number}".ljust(2_000, "."), at=START_MS + number) for number in range(40)]
     settings = replace(QUICK, answer_timeout_s=3.0)
@@ -337,7 +337,7 @@ async def test_a_slow_line_brings_everything() -> None:
 
 @pytest.mark.thorough("False", "True")
 @pytest.mark.parametrize("oldest_first", [True, False])
-def test_an_answer_that_breaks_off_is_not_all_that_a_peer_has(oldest_first: bool) -> None:
+def test_an_interrupted_answer_does_not_count_as_complete(oldest_first: bool) -> None:
     """The rest is requested, and a mark is written only if it was received."""
     assert mark_after_sync(300, kind=Pausing, oldest_first=oldest_first, hangs=True) == (100, None)
     posts, mark = mark_after_sync(300, kind=Pausing, oldest_first=oldest_first)
@@ -346,7 +346,7 @@ def test_an_answer_that_breaks_off_is_not_all_that_a_peer_has(oldest_first: bool
 
 @pytest.mark.thorough("1", "300")
 @pytest.mark.parametrize("count", [1, 40, 300])
-def test_a_pass_leaves_a_mark_although_a_peer_concludes_nothing(count: int) -> None:
+def test_a_pass_leaves_a_mark_even_if_the_peer_concludes_no_requests(count: int) -> None:
     """Like cable.rs, the peer has no more posts if it only repeats the end of the page before."""
     posts, mark = mark_after_sync(count, kind=Keeper, oldest_first=True, concludes=False)
     assert (posts, mark is None) == (count, False)
@@ -366,7 +366,7 @@ async def test_requests_to_a_lost_peer_are_sent_to_others() -> None:
         other = await raw_peer(net.addresses[node], Keeper, posts=posts)
         await until(lambda: other.requests_of(TimeRangeRequest))
         await asyncio.sleep(0.1)
-        assert not other.requests_of(PostRequest), "what one was asked is asked of nobody else meanwhile"
+        assert not other.requests_of(PostRequest), "a requested post must not be requested from another peer meanwhile"
         owing.cut()
         await until(lambda: all(node.store.get(post.hash) is not None for post in posts))
         await owing.close()
@@ -380,7 +380,7 @@ async def test_requests_to_a_lost_peer_are_sent_to_others() -> None:
 @pytest.mark.thorough("encrypted")
 @pytest.mark.parametrize("key", [None, CABAL_KEY], ids=["plain", "encrypted"])
 @on_loop
-async def test_stop_during_heavy_sync(key: bytes | None) -> None:
+async def test_a_stop_during_a_large_sync_stores_received_posts(key: bytes | None) -> None:
     """Received posts are stored.
 
     An encrypted stream ends with its end message. A plain one does not have one, so TCP may reset it.
@@ -398,13 +398,13 @@ async def test_stop_during_heavy_sync(key: bytes | None) -> None:
         lost = "without an end", "was lost"
         assert key is None or not any(each in reason for reason in reasons for each in lost), reasons
         assert link.closed.done()
-        assert not parts.sync.fetches.storing, "it came, and was not stored"
+        assert not parts.sync.fetches.storing, "a received post was not stored"
         assert not asyncio.all_tasks() - {asyncio.current_task(), *serving.parts.context.life.tasks}
 
 
 @pytest.mark.thorough
 @on_loop
-async def test_lost_peers_leave_nothing() -> None:
+async def test_lost_peers_leave_no_state() -> None:
     """Tasks, hashes and requests of lost peers are removed."""
     async with network(memory("a", posts=spread(2000)), memory("b")) as net:
         choice = Random(1)
@@ -425,7 +425,7 @@ async def test_lost_peers_leave_nothing() -> None:
 
 
 @on_loop
-async def test_a_peer_that_is_lost_during_a_comparison_is_an_error_with_the_reason() -> None:
+async def test_a_peer_lost_during_a_comparison_raises_an_error_with_the_reason() -> None:
     reconciling = replace(QUICK, reconciles=True)
     async with network() as net:
         one, other = [await net.add(memory(name), reconciling) for name in "ab"]
@@ -447,7 +447,7 @@ async def test_a_peer_that_is_lost_during_a_comparison_is_an_error_with_the_reas
 
 
 @on_loop
-async def test_a_peer_that_is_lost_before_its_sync_begins_leaves_nothing() -> None:
+async def test_a_peer_lost_before_its_sync_leaves_no_state() -> None:
     async with network(memory("a"), memory("b")) as net:
         one, other = net.nodes
 
@@ -465,7 +465,7 @@ async def test_a_peer_that_is_lost_before_its_sync_begins_leaves_nothing() -> No
 
 
 @on_loop
-async def test_stores_that_are_alike_report_no_posts_and_no_differences() -> None:
+async def test_equal_stores_report_no_posts_and_no_differences() -> None:
     posts = spread(10)
     with memory("a", posts=posts) as here, memory("b", posts=posts) as there:
         async with Node(there, QUICK) as peer, Node(here, QUICK) as node:

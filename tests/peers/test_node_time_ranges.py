@@ -77,7 +77,7 @@ def test_a_peer_without_older_posts_ends_the_reconciliation() -> None:
 
 
 @pytest.mark.parametrize("shrunk", [0, 5, 30])
-def test_links_that_last_one_conversation_each_complete_the_reconciliation(shrunk: int) -> None:
+def test_links_that_last_for_one_conversation_each_complete_the_reconciliation(shrunk: int) -> None:
     """The next conversation begins when the link is about to break. That is not evidence of its length."""
     marks, connections = SyncState(None), 0
     for _ in range(shrunk):
@@ -103,14 +103,14 @@ def test_a_time_range_is_kept_while_posts_move() -> None:
     assert left.next == shorter
 
 
-def test_one_talk_where_nothing_breaks() -> None:
+def test_an_uninterrupted_reconciliation_takes_one_conversation() -> None:
     left = time_ranges(SyncState(None))
     assert left.next == ALL
     left.done()
     assert left.next is None
 
 
-def test_what_is_kept_of_an_unfinished_one(tmp_path: Path) -> None:
+def test_the_state_of_an_unfinished_reconciliation_is_kept_for_a_day(tmp_path: Path) -> None:
     """The state is on disk for a day from its beginning, for this peer and these terms.
 
     A file without marks can be read.
@@ -142,7 +142,7 @@ def test_what_is_kept_of_an_unfinished_one(tmp_path: Path) -> None:
     st.builds(SyncMark, *[st.integers(-DAY_MS, 2 * NOW_MS) | st.integers(NOW_MS - DAY_MS, NOW_MS + DAY_MS)] * 4),
     st.integers(0, 2 * NOW_MS) | st.integers(NOW_MS - DAY_MS, NOW_MS + DAY_MS),
 )
-def test_a_mark_of_any_kind_leaves_time_ranges_that_come_to_the_end(mark: SyncMark, from_ms: int) -> None:
+def test_time_ranges_from_any_mark_come_to_an_end(mark: SyncMark, from_ms: int) -> None:
     """The marks include one of terms that reached further back, and one of a damaged file."""
     terms, marks = Terms(from_ms=from_ms), SyncState(None)
     marks.put("peer", time_ranges(marks, terms)._name, mark)
@@ -189,7 +189,7 @@ LINKS = 400
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("key", [None, CABAL_KEY], ids=["plain", "encrypted"])
-def test_a_link_that_breaks_after_so_many_bytes_converges(
+def test_stores_converge_over_a_link_that_breaks_repeatedly(
     halves: tuple[CableStore, CableStore], key: bytes | None
 ) -> None:
     """The whole comparison needs several times as many bytes."""

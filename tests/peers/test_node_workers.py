@@ -28,7 +28,7 @@ class Note:
         self._fails = fails
 
     def run(self, state: SharedState) -> None:
-        assert self.state is None, "a job is done once"
+        assert self.state is None, "each job must be done once"
         self.state = state
 
     def done(self) -> None:
@@ -59,11 +59,11 @@ async def test_jobs_of_a_round_share_states_and_are_done_in_turn() -> None:
         reads.flush()
         reads.close()
         await asyncio.sleep(0)
-        assert done[200:] == late, "what waits is done before the thread ends"
+        assert done[200:] == late, "waiting jobs must be done before the thread ends"
 
 
 @on_loop
-async def test_a_job_does_not_wait_for_ever_for_others() -> None:
+async def test_a_job_does_not_wait_forever_for_others() -> None:
     """Each round of the loop adds another job. They are handed over nevertheless."""
     loop = asyncio.get_running_loop()
     with memory() as store:
@@ -72,7 +72,9 @@ async def test_a_job_does_not_wait_for_ever_for_others() -> None:
         while len(done) < 100:
             reads.submit(Note(done))
             await asyncio.sleep(0)
-        assert sum(job.state is done[0].state for job in done) < 20, "a few rounds, not until a lot is full"
+        assert sum(job.state is done[0].state for job in done) < 20, (
+            "a job must wait only a few rounds, not for a full batch"
+        )
         reads.close()
 
 
@@ -94,7 +96,7 @@ async def test_a_cancelled_wait_for_a_write_leaves_the_others_of_its_batch() -> 
     assert reported == []
 
 
-def test_a_stopwatch_counts_work_and_no_waiting() -> None:
+def test_a_stopwatch_counts_only_work() -> None:
     passed_s, worked_s = 100.0, 7.0
     watch = Stopwatch(lambda: passed_s, lambda: worked_s)
     began_s = watch.begin()

@@ -64,7 +64,7 @@ def sizes_agree(one: Node, other: Node) -> bool:
 
 @pytest.mark.thorough("encrypted")
 @pytest.mark.parametrize("key", [None, bytes(range(32))], ids=["open", "encrypted"])
-def test_a_program_sees_who_comes_gets_in_step_and_goes(key: bytes | None) -> None:
+def test_peers_are_reported_when_they_connect_are_in_step_and_disconnect(key: bytes | None) -> None:
     async def scenario() -> None:
         began_ms = system_clock_ms()
         stores = [memory("one"), memory("two", posts=[ANN.text("default", "x")])]
@@ -203,7 +203,7 @@ def test_a_node_does_not_stay_connected_to_itself(key: bytes | None) -> None:
     run(scenario())
 
 
-def test_connections_of_the_port_for_reconciliation_are_there_too() -> None:
+def test_connections_of_the_reconciliation_port_are_reported() -> None:
     async def scenario() -> None:
         async with network(memory("one"), memory("two"), settings=IN_STEP) as net:
             one, two = net.nodes
@@ -261,7 +261,7 @@ def test_an_iteration_is_ended_by_its_reader_or_by_a_cancellation() -> None:
     run(scenario())
 
 
-def test_a_node_shows_what_programs_use_and_nothing_else() -> None:
+def test_a_node_has_only_documented_public_names() -> None:
     with CableStore.in_memory() as store:
         node = Node(store, NodeSettings())
         assert node.peers() == []

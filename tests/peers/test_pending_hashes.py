@@ -1,4 +1,4 @@
-"""Wanted hashes and the peers that they are requested from, compared with a simple model."""
+"""Pending hashes and the peers that they are requested from, compared with a simple model."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Life(RuleBasedStateMachine):
                     known.remove(digest)
 
     def move_on(self, digests: list[bytes]) -> tuple[set[str], list[bytes]]:
-        """Request each hash from its next peer with capacity. Return the hashes for which there is no such peer."""
+        """Request each hash from its next peer with capacity. Return the hashes without such a peer."""
         busier, lost = set(), []
         for digest in digests:
             self.forget(digest)
@@ -142,7 +142,7 @@ class Life(RuleBasedStateMachine):
         for digest in HASHES:
             self.wanted.arrived(digest)
         kept = [self.wanted._holder, self.wanted._others, self.wanted._queued, self.wanted._requested]
-        assert not any(kept), "nothing is kept of peers that are gone"
+        assert not any(kept), "no state of lost peers may be kept"
 
 
 TestLife = Life.TestCase
@@ -150,7 +150,7 @@ TestLife.settings = settings(max_examples=settings().max_examples, stateful_step
 
 
 @given(st.lists(PEERS, min_size=1, max_size=6, unique=True))
-def test_a_hash_goes_to_those_who_offered_it_in_their_order(peers: list[str]) -> None:
+def test_a_hash_is_requested_from_its_offerers_in_order(peers: list[str]) -> None:
     wanted: PendingHashes[str] = PendingHashes()
     for peer in peers:
         assert wanted.offer(peer, HASHES[:1]) == []
@@ -158,7 +158,9 @@ def test_a_hash_goes_to_those_who_offered_it_in_their_order(peers: list[str]) ->
     for peer, following in itertools.pairwise(kept):
         assert wanted.take(peer, 1) == HASHES[:1]
         assert wanted.failed(peer, HASHES[:1]) == ({following}, [])
-        assert wanted.failed(peer, HASHES[:1]) == (set(), []), "it is not asked of this one any more"
+        assert wanted.failed(peer, HASHES[:1]) == (set(), []), (
+            "a failed hash must not be requested from the same peer again"
+        )
     assert wanted.take(kept[-1], 1) == HASHES[:1]
     assert wanted.failed(kept[-1], HASHES[:1]) == (set(), HASHES[:1])
     assert wanted.offer(peers[0], HASHES[:1]) == []
@@ -177,9 +179,9 @@ def test_peers_that_leave_one_after_the_other_do_not_fill_the_last() -> None:
     assert wanted.waiting("last") == 3
 
 
-def test_the_default_bound() -> None:
+def test_the_default_limit_on_pending_hashes_applies() -> None:
     wanted: PendingHashes[str] = PendingHashes()
     hashes = [number.to_bytes(32, "big") for number in range(limits.MAX_PENDING_HASHES_PER_PEER + 2)]
     assert wanted.offer("a", hashes) == hashes[-2:]
     assert wanted.take("a", 10) == hashes[:10]
-    assert wanted.offer("a", hashes[-2:]) == hashes[-2:], "what is asked counts too"
+    assert wanted.offer("a", hashes[-2:]) == hashes[-2:], "requested hashes count too"

@@ -90,7 +90,7 @@ def test_an_invalid_file_is_described_in_one_line(tmp_path: Path, text: str, mes
     assert "\n" not in str(caught.value)
 
 
-def test_a_missing_file_and_one_that_is_not_text_are_reported(tmp_path: Path) -> None:
+def test_missing_and_binary_files_are_reported(tmp_path: Path) -> None:
     with pytest.raises(NodeError, match="No such file"):
         read_policy(tmp_path / "missing")
     (tmp_path / "binary").write_bytes(b"\xff\xfe\xfd")
@@ -141,7 +141,7 @@ def test_files_that_people_wrote_can_be_changed(text: str) -> None:
     assert with_entry(text, "remove", "channel", "unknown", LEGACY) == text
 
 
-def test_a_keeper_applies_changes_and_keeps_the_old_policy_if_the_file_is_wrong(tmp_path: Path) -> None:
+def test_a_wrong_file_does_not_replace_the_policy(tmp_path: Path) -> None:
     async def main() -> None:
         changes: list[int] = []
         file = tmp_path / "policy.toml"

@@ -1,4 +1,4 @@
-"""The policy command: real programs that judge posts, that die, hang, and answer nonsense."""
+"""The policy command: real programs that check posts, end early, hang, and return invalid answers."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ async def test_a_command_that_hangs_is_started_again_and_postponed_posts_arrive(
 
 
 @on_loop
-async def test_only_some_posts_are_judged_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_limited_number_of_posts_is_checked_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """MAX_COMMAND_POSTS: further posts wait."""
     monkeypatch.setattr(limits, "MAX_COMMAND_POSTS", 3)
     async with network(memory("talks", posts=TALK)) as net:
@@ -153,7 +153,7 @@ async def test_only_some_posts_are_judged_at_a_time(monkeypatch: pytest.MonkeyPa
 
 
 @on_loop
-async def test_a_node_stops_beside_a_command_that_never_answers() -> None:
+async def test_a_node_stops_while_its_command_does_not_answer() -> None:
     async with network(memory("talks", posts=TALK)) as net:
         node = await net.add(memory("rules"), judged(python(DEAF)))
         await net.link(node, net.nodes[0])

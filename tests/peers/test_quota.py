@@ -115,7 +115,7 @@ async def test_a_store_does_not_grow_beyond_its_quota() -> None:
 
 
 @on_loop
-async def test_the_disk_is_measured_although_nothing_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_disk_is_measured_even_without_writes(monkeypatch: pytest.MonkeyPatch) -> None:
     """QUOTA_MEASURED_EVERY_S: another program writes a file, which is part of the folder's size."""
     monkeypatch.setattr(limits, "QUOTA_MEASURED_EVERY_S", 0.1)
     with on_disk() as store:
@@ -145,7 +145,7 @@ async def test_at_the_quota_actions_are_accepted_and_texts_are_not() -> None:
 
 @pytest.mark.parametrize("settings", [replace(QUICK, min_free_space_bytes=2**60)])
 @on_loop
-async def test_a_disk_without_the_space_that_must_stay_free_gets_own_posts_only(settings: NodeSettings) -> None:
+async def test_only_own_posts_are_stored_if_the_disk_lacks_the_required_free_space(settings: NodeSettings) -> None:
     post, action = BOB.text("default", "text", at=NOW_MS), BOB.join("default", at=NOW_MS)
     with on_disk() as store:
         async with network(memory("talks", posts=(post, action))) as net:

@@ -29,7 +29,7 @@ def test_the_rate_follows_a_speed_that_changes(pauses_s: list[float], before: fl
 
 
 @given(PAUSES_S)
-def test_ten_seconds_without_data_leave_a_third(pauses_s: list[float]) -> None:
+def test_ten_seconds_without_data_reduce_the_rate_to_a_third(pauses_s: list[float]) -> None:
     rate = Rate(0.0)
     rate.update(1.0, 1_000_000)
     began = rate.bytes_per_s

@@ -17,7 +17,7 @@ def test_the_number_of_remembered_posts_is_limited() -> None:
     assert rejected.forget(RejectionReason.QUOTA)
 
 
-def test_the_oldest_are_forgotten_first_and_a_reason_can_be_forgotten() -> None:
+def test_the_oldest_posts_are_removed_first_and_a_reason_can_be_removed() -> None:
     rejected = RejectedPosts(max_posts=3)
     assert not rejected.forget()
     for number in range(5):

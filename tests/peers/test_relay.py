@@ -67,7 +67,7 @@ KINDS = st.integers(0, len(requests_of_all_kinds(0)) - 1)
 @ALL_SHAPES
 @pytest.mark.parametrize("kind", HASH_REQUESTS)
 @pytest.mark.parametrize("ttl", [0, 1, 2, 4, 16])
-def test_all_within_ttl_hops_answer_and_only_the_requester_gets_the_answers(
+def test_only_the_requester_receives_answers_of_all_within_ttl_hops(
     edges: list[tuple[int, int]], kind: str, ttl: int
 ) -> None:
     network = Network(edges, posts=2)
@@ -128,7 +128,7 @@ def test_the_limit_holds_over_all_sources(
         assert question.ends == ([] if is_live else [Step.FINISHED])
 
 
-def test_a_live_request_that_is_full_at_once_is_not_kept_alive_elsewhere() -> None:
+def test_a_live_request_that_is_satisfied_immediately_ends_everywhere() -> None:
     network = Network(STAR, posts=3)
     _, question = network.send_request(HASH_REQUESTS["live"](3, 3))
     network.run()
@@ -141,7 +141,7 @@ def test_a_live_request_that_is_full_at_once_is_not_kept_alive_elsewhere() -> No
     st.integers(0, 5),
     st.randoms(use_true_random=False),
 )
-def test_any_network_in_any_order(edges: set[tuple[int, int]], ttl: int, rng: random.Random) -> None:
+def test_requests_end_in_any_network_and_order(edges: set[tuple[int, int]], ttl: int, rng: random.Random) -> None:
     """In any order of events the request ends, each node answers once, and nodes get only what they requested."""
     network = Network({*edges, (0, 1)}, posts=2, rng=rng)
     mine, question = network.send_request(HASH_REQUESTS["range"](ttl))
@@ -177,12 +177,12 @@ def test_stores_never_wait_for_each_other(kind: int, edges: set[tuple[int, int]]
 @ALL_SHAPES
 @FEWER
 @given(st.randoms(use_true_random=False))
-def test_loops_end(edges: list[tuple[int, int]], rng: random.Random) -> None:
+def test_forwarding_ends_in_loops(edges: list[tuple[int, int]], rng: random.Random) -> None:
     network = Network(edges, rng=rng)
     network.send_request(HASH_REQUESTS["range"](limits.MAX_TTL))
     network.run()
     asked = [message for _, _, message in network.log if isinstance(message, TimeRangeRequest)]
-    assert len(asked) <= 2 * len(edges), "no request goes over a wire twice in one direction"
+    assert len(asked) <= 2 * len(edges), "a request must not be sent twice over a wire in one direction"
 
 
 @given(KINDS, st.sets(st.integers(2, 6)), st.randoms(use_true_random=False))
@@ -203,7 +203,7 @@ def test_draft8_peers_are_never_forwarded_to(kind: int, modern: set[int], rng: r
 @pytest.mark.parametrize("how", ["cancel", "loss"])
 @FEWER
 @given(st.randoms(use_true_random=False), st.integers(0, 5))
-def test_a_cancel_and_a_loss_travel_along_the_route(
+def test_a_cancel_and_a_loss_are_forwarded_along_the_route(
     edges: list[tuple[int, int]], how: str, rng: random.Random, ttl: int
 ) -> None:
     network = Network(edges, rng=rng)
@@ -221,20 +221,20 @@ def test_a_cancel_and_a_loss_travel_along_the_route(
     assert all(message.ttl == 0 and message.cancel_id == mine.request.request_id for message in cancels)
 
 
-def test_hashes_of_a_live_request_are_forwarded_too() -> None:
+def test_hashes_of_a_live_request_are_forwarded() -> None:
     network = Network(LINE)
     _, question = network.send_request(HASH_REQUESTS["live state"](4))
     network.run()
     for number in (1, 3, 5):
         node = network.nodes[number]
         ((session, exchange),) = [(s, found) for s in node.sessions.values() for found in s.to_answer.values()]
-        assert exchange.state is State.LIVE, "others have no end that it could wait for"
+        assert exchange.state is State.LIVE, "other answers have no end"
         session.answer_hashes(exchange, [hash_of(99, number)])
     network.run()
     assert sorted(question.hashes[-3:]) == sorted(hash_of(99, number) for number in (1, 3, 5))
 
 
-def test_the_end_of_one_live_answer_is_not_that_of_all() -> None:
+def test_the_end_of_one_live_answer_does_not_end_the_others() -> None:
     network = Network(STAR)
     _, question = network.send_request(HASH_REQUESTS["live state"](2))
     network.run()
@@ -250,7 +250,7 @@ def test_the_end_of_one_live_answer_is_not_that_of_all() -> None:
 @ALL_SHAPES
 @FEWER
 @given(KINDS, st.integers(1, 5), st.sets(st.integers(2, 6)), st.booleans(), st.randoms(use_true_random=False))
-def test_every_request_that_has_an_end_comes_to_it(
+def test_every_finite_request_ends(
     edges: list[tuple[int, int]], kind: int, ttl: int, broken: set[int], is_lost: bool, rng: random.Random
 ) -> None:
     """Peers with a request are silent, or are lost at some moment."""
@@ -278,7 +278,7 @@ def test_every_request_that_has_an_end_comes_to_it(
 
 
 @given(st.integers(2, 5), st.integers(2, 5), st.randoms(use_true_random=False))
-def test_what_lies_before_a_silent_peer_is_not_lost(silent: int, ttl: int, rng: random.Random) -> None:
+def test_answers_before_a_silent_peer_are_not_lost(silent: int, ttl: int, rng: random.Random) -> None:
     """A node nearer to the origin waits longer. All names arrive at the same time."""
     network = Network(LINE, phases_s=[rng.random() for _ in range(6)])
     network.nodes[silent].is_silent = True
@@ -331,7 +331,7 @@ def test_only_missing_posts_are_requested_from_others(edges: list[tuple[int, int
     st.integers(0, 6),
     st.integers(0, 5),
 )
-def test_names_of_all_are_one_sorted_page(
+def test_names_of_all_nodes_are_one_sorted_page(
     edges: list[tuple[int, int]], names: list[set[str]], offset: int, limit: int, ttl: int
 ) -> None:
     network = Network(edges)
@@ -349,7 +349,7 @@ def test_names_of_all_are_one_sorted_page(
     network.assert_nothing_is_left()
 
 
-def test_names_of_one_peer_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_names_of_one_peer_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "ROUTE_HASHES_REMEMBERED", 4)
     network = Network([(0, 1), (1, 2)])
     network.nodes[2].names = [f"c{number}" for number in range(9)]

@@ -35,13 +35,13 @@ def loop_sessions() -> tuple[Session, Session, Session]:
     return one, two, three
 
 
-def test_a_request_that_comes_another_way_is_a_loop_while_the_first_is_connected() -> None:
+def test_a_request_on_a_second_route_is_a_loop_while_the_first_is_connected() -> None:
     one, two, three = loop_sessions()
     loops, request = Loops(), StateRequest(b"abcd", "a", 0, 1)
     assert not loops.is_loop(one, request, [one, two])
     assert loops.is_loop(two, request, [one, two])
     assert not loops.is_loop(one, request, [one, two]), "the first may ask again"
-    assert not loops.is_loop(three, request, [two, three]), "it came back as another connection"
+    assert not loops.is_loop(three, request, [two, three]), "the peer reconnected"
     assert loops.is_loop(two, request, [two, three])
 
 
@@ -50,7 +50,7 @@ def test_an_own_request_that_returns_is_a_loop() -> None:
     mine = one.send_request(StateRequest(b"abcd", "a", 0, 3), 0)
     assert Loops().is_loop(two, StateRequest(b"abcd", "a", 0, 1), [one, two])
     one.cancel(mine)
-    assert Loops().is_loop(two, StateRequest(b"abcd", "a", 0, 1), [one, two]), "also when it comes late"
+    assert Loops().is_loop(two, StateRequest(b"abcd", "a", 0, 1), [one, two]), "a late request is a loop too"
     assert not Loops().is_loop(two, StateRequest(b"abcd", "a", 0, 1), [two])
 
 
@@ -62,7 +62,7 @@ def test_a_request_of_the_peer_that_it_was_forwarded_to_is_not_a_loop_after_a_ca
     assert not loops.is_loop(one, request, [one, two])
 
 
-def test_loops_remember_so_many_and_keep_no_session_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loops_remember_a_limited_number_and_do_not_keep_sessions_alive(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "ROUTES_REMEMBERED", 3)
     one, two, three = loop_sessions()
     loops = Loops()
@@ -94,7 +94,7 @@ def asked_of_the_first(network: Network, request: Request) -> tuple[Session, Exc
 
 
 @pytest.mark.parametrize("ttl", range(1, limits.MAX_TTL + 1))
-def test_times_grow_towards_the_origin_and_stay_below_its_own(ttl: int) -> None:
+def test_timeouts_grow_with_the_ttl_and_are_below_that_of_the_origin(ttl: int) -> None:
     network = Network(LINE)
     _, theirs = asked_of_the_first(network, StateRequest(b"abcd", "a", 0, ttl))
     route = Route(network.nodes[1].sessions[0], theirs, PassingInspector())
@@ -162,7 +162,7 @@ def test_a_peer_that_knows_the_request_is_not_asked_it_again(is_asked: bool) -> 
 
 
 @given(st.lists(st.lists(st.integers(0, 9), max_size=6), max_size=6), st.integers(0, 10))
-def test_a_hash_is_passed_on_once_as_far_as_memory_goes(parts: list[list[int]], most: int) -> None:
+def test_a_remembered_hash_is_forwarded_once(parts: list[list[int]], most: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "ROUTE_HASHES_REMEMBERED", most)
         network = Network([(0, 1)])

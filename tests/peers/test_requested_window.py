@@ -33,7 +33,7 @@ async def reconciled_by_schedule(node: Node, peer: Node, net: Network) -> None:
 @pytest.mark.parametrize(("window_ms", "expected"), [(10 * HOUR_MS, ["new"]), (2**60, ["new", "old", "oldest"])])
 @pytest.mark.parametrize("by", [synced, reconciled_once, reconciled_by_schedule])
 @on_loop
-async def test_a_node_requests_its_window_and_nothing_else(
+async def test_a_node_requests_only_its_window(
     by: Callable[[Node, Node, Network], Awaitable[None]], window_ms: int, expected: list[str]
 ) -> None:
     now_ms = system_clock_ms()

@@ -17,7 +17,7 @@ def steps(silence: Silence, begin_s: int, end_s: int, *, is_delivered: bool = Tr
 
 
 @pytest.mark.parametrize("is_ours", [False, True])
-def test_a_silent_peer_is_asked_twice_and_given_up(is_ours: bool) -> None:
+def test_a_silent_peer_is_probed_twice_and_then_disconnected(is_ours: bool) -> None:
     """SILENCE_S, LIFE_SIGN_TIMEOUT_S: it takes less than a minute, and only one side begins."""
     silence = Silence(0, is_ours=is_ours)
     silence.is_answerable = True
@@ -30,7 +30,7 @@ def test_a_silent_peer_is_asked_twice_and_given_up(is_ours: bool) -> None:
 
 
 @given(st.lists(st.integers(1, 40), max_size=50))
-def test_a_peer_that_says_something_in_time_is_never_given_up(gaps_s: list[int]) -> None:
+def test_a_peer_that_sends_data_in_time_is_never_disconnected(gaps_s: list[int]) -> None:
     silence, now_s = Silence(0, is_ours=True), 0
     silence.is_answerable = True
     for gap_s in gaps_s:
@@ -39,14 +39,14 @@ def test_a_peer_that_says_something_in_time_is_never_given_up(gaps_s: list[int])
 
 
 @pytest.mark.parametrize(("is_answerable", "is_delivered"), [(False, True), (True, False)])
-def test_a_peer_that_cannot_answer_is_not_given_up(is_answerable: bool, is_delivered: bool) -> None:
+def test_a_peer_that_cannot_answer_is_not_disconnected(is_answerable: bool, is_delivered: bool) -> None:
     """The peer does not know this request, or the request is still in transit."""
     silence = Silence(0, is_ours=True)
     silence.is_answerable = is_answerable
     assert list(steps(silence, 0, 1_000, is_delivered=is_delivered).values()) == [LifeCheck.PROBE]
 
 
-def test_after_a_change_of_the_network_a_peer_is_asked_at_once() -> None:
+def test_a_change_of_the_network_causes_an_immediate_probe() -> None:
     silence = Silence(0, is_ours=True)
     assert silence.check(1, 1, is_delivered=True) is LifeCheck.WAIT
     silence.check_now()

@@ -57,7 +57,7 @@ def memory_bytes(served: Served) -> int:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the stranger has another loopback address, and /proc its memory")
-def test_a_stranger_without_a_rate_fills_its_share_of_the_disk_and_no_more(tmp_path: Path, serving: Serving) -> None:
+def test_a_stranger_without_a_rate_fills_only_its_share_of_the_disk(tmp_path: Path, serving: Serving) -> None:
     honest = serving(tmp_path / "honest", "--create", "--listen", own_host())
     options = ("--max-store-size", "6MB", "--list-every", "1s", "--metrics", HERE)
     node = serving(tmp_path / "node", "--create", "--listen", HERE, "--connect", honest.address, *options)

@@ -40,7 +40,7 @@ def lacks(folder: Path, posts: list[Post]) -> int:
     [((), False), (("--no-reconcile",), True), (("--channels", "default"), False)],
     ids=["cablestore", "any other with a key", "follows one channel"],
 )
-def test_each_sync_fetches_what_the_store_lacks(
+def test_each_sync_fetches_the_missing_posts(
     tmp_path: Path, serving: Callable[..., Served], kind: tuple[str, ...], has_key: bool
 ) -> None:
     """The test covers late old posts, and then another store at the address with posts in a channel it does not follow."""
@@ -67,7 +67,7 @@ def test_each_sync_fetches_what_the_store_lacks(
     assert cablestore("sync", address, *options, store=here).stdout.startswith("0 new posts")
 
 
-def test_a_sync_with_a_store_costs_what_differs_and_moves_posts_both_ways(
+def test_a_sync_with_a_store_transfers_only_differences_in_both_directions(
     tmp_path: Path, serving: Callable[..., Served]
 ) -> None:
     """A peer that was restored from a backup gets its later posts back."""

@@ -56,7 +56,7 @@ def shared(folder: Path) -> Iterator[Path]:
 @pytest.mark.parametrize(
     "command", ["check", "rebuild", "generations --recover generation-000001", "generations --remove generation-000001"]
 )
-def test_a_folder_that_must_not_be_written(shared: Path, command: str) -> None:
+def test_commands_report_a_folder_that_cannot_be_written(shared: Path, command: str) -> None:
     if "remove" in command:
         ClosedStore(shared).rebuild()
         shutil.copytree(shared / "generation-000002", shared / "generation-000001")
@@ -90,7 +90,7 @@ def test_an_unreadable_file_is_not_damage(shared: Path, pattern: str) -> None:
     assert ClosedStore(shared).check().is_clean
 
 
-def test_a_damaged_store_that_must_not_be_copied(shared: Path) -> None:
+def test_a_rebuild_reports_a_damaged_store_that_cannot_be_copied(shared: Path) -> None:
     database = shared / "generation-000001"
     (database / "CURRENT").unlink()
     min(database.glob("*.ldb")).chmod(0)
@@ -155,7 +155,7 @@ for line in Path(sys.argv[5]).read_text().splitlines():
 
 @pytest.mark.thorough("forbidden")
 @pytest.mark.parametrize("how", ["forbidden", "full"])
-def test_every_command_on_a_disk_that_takes_nothing(shared: Path, tmp_path: Path, how: str) -> None:
+def test_every_command_reports_a_disk_that_cannot_be_written(shared: Path, tmp_path: Path, how: str) -> None:
     ClosedStore(shared).export(tmp_path / "EXPORT")
     (tmp_path / "LOG").write_text("")
     (tmp_path / "code").write_text(ALL_COMMANDS)
@@ -187,7 +187,7 @@ def test_every_command_on_a_disk_that_takes_nothing(shared: Path, tmp_path: Path
 
 @pytest.mark.thorough("command4")
 @pytest.mark.parametrize("command", [["dump"], ["log", "default"], ["stats", "--json"], ["--help"], ["channels"]])
-def test_output_that_cannot_be_written(folder: Path, command: list[str]) -> None:
+def test_commands_report_output_that_cannot_be_written(folder: Path, command: list[str]) -> None:
     with Path("/dev/full").open("w") as full:
         found = subprocess.run(
             [sys.executable, "-m", "cablestore", *command],
@@ -237,7 +237,7 @@ def test_a_rebuild_that_cannot_count_lost_posts_reports_at_least_one(run: Run, f
     assert "the number of lost posts is unknown" in said
 
 
-def test_posts_that_vanished_without_a_trace_are_counted(folder: Path) -> None:
+def test_posts_with_missing_rows_are_counted_as_lost(folder: Path) -> None:
     from cablestore.index.leveldb import LevelDB
 
     with CableStore.open(folder) as store:
@@ -254,7 +254,7 @@ def test_posts_that_vanished_without_a_trace_are_counted(folder: Path) -> None:
 # --- local-only posts without a key -----------------------------------------------------------------
 
 
-def test_no_identity_is_made_up_for_sealed_posts(run: Run, folder: Path) -> None:
+def test_no_identity_is_created_for_sealed_posts(run: Run, folder: Path) -> None:
     from cablestore.protocol.body import Block
 
     with CableStore.open(folder) as store:
@@ -332,7 +332,7 @@ def unused(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("found", NUMBERS, ids=named)
-def test_numbers_beyond_all_bounds_are_bad_input(
+def test_too_large_numbers_are_bad_input(
     run: Run, unused: Path, found: tuple[tuple[str, ...], click.Command, click.Parameter]
 ) -> None:
     line = command_line(*found, "9" * 24)
@@ -343,7 +343,7 @@ def test_numbers_beyond_all_bounds_are_bad_input(
 
 
 @pytest.mark.parametrize("found", TEXTS, ids=named)
-def test_bytes_that_are_not_text_are_bad_input(
+def test_arguments_that_are_not_text_are_bad_input(
     run: Run, unused: Path, found: tuple[tuple[str, ...], click.Command, click.Parameter]
 ) -> None:
     text = "ab\udcff\udcfecd"  # names of folders may hold such bytes, URIs may not
@@ -360,13 +360,13 @@ def store_option(found: tuple[tuple[str, ...], click.Command, click.Parameter], 
     return ("-s", folder) if any(param.name == "path" for param in found[1].params) else ()
 
 
-def test_the_greatest_numbers_work(run: Run, folder: Path) -> None:
+def test_the_largest_numbers_are_accepted(run: Run, folder: Path) -> None:
     assert run("prune", "--keep", str(2**63 - 1), "-s", folder)[0] == 0
     with CableStore.open(folder) as store:
         assert store.prune(keep_newest=10**24) == 0
 
 
-def test_bytes_that_are_not_text_on_a_real_command_line(folder: Path, tmp_path: Path) -> None:
+def test_bytes_on_a_real_command_line_that_are_not_text_are_bad_input(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "log").write_text("")
     words: list[str | bytes] = [
         sys.executable,

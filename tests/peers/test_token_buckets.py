@@ -36,7 +36,7 @@ def test_no_interval_has_more_posts_than_its_length_and_the_burst_allow(
                 assert posts <= burst + (times_s[last] - from_s) * per_minute / 60 + 1e-6
 
 
-def test_a_batch_larger_than_the_burst_is_made_up_by_a_wait() -> None:
+def test_a_batch_larger_than_the_burst_delays_the_next_one() -> None:
     buckets = TokenBuckets(PostRate(60, 10))
     assert buckets.take("a", 25, 0.0) == 0.0
     assert buckets.take("a", 1, 0.0) == 16.0

@@ -98,7 +98,7 @@ async def test_a_peer_that_answers_again_is_kept() -> None:
 
 
 @on_standing_loop
-async def test_a_peer_that_answers_no_question_is_kept() -> None:
+async def test_a_peer_that_answers_no_requests_is_kept() -> None:
     """Some clients answer few requests. While its machine answers, such a peer is only idle."""
     with logged() as log:
         async with listening(texts(1)) as (node, address):
@@ -111,7 +111,7 @@ async def test_a_peer_that_answers_no_question_is_kept() -> None:
 
 
 @on_standing_loop
-async def test_a_node_that_does_not_read_blames_nobody() -> None:
+async def test_a_node_that_does_not_read_disconnects_nobody() -> None:
     """Bytes of the peer are unread while posts are stored."""
     with logged() as log:
         async with listening(texts(1), channels=None) as (node, address):
@@ -141,7 +141,7 @@ def test_sleep_is_noticed_by_either_clock(moved: int) -> None:
     assert [slept_s() for _ in range(3)] == [0.0] * 3
     assert slept_s(more=3_600) == pytest.approx(3_601)
     assert slept_s() == 0.0
-    assert slept_s(more=3) == 0.0, "a busy loop"
+    assert slept_s(more=3) == 0.0, "a busy loop is not sleep"
 
 
 @on_standing_loop

@@ -33,7 +33,7 @@ asyncio.run(main())
 """
 
 
-def test_a_node_writes_again_when_the_disk_has_space(tmp_path: Path) -> None:
+def test_a_node_resumes_writing_when_the_disk_has_space(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-B", "-c", _PROGRAM, str(tmp_path / "store")],
         capture_output=True, text=True, check=False, timeout=300,

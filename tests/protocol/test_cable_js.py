@@ -31,29 +31,29 @@ MOST = {
 @pytest.mark.thorough("channel")
 @pytest.mark.parametrize("what", MOST)
 @given(st.data())
-def test_bytes_are_counted_not_code_points(what: str, data: st.DataObject) -> None:
-    most, bears = MOST[what]
+def test_sizes_are_counted_in_bytes(what: str, data: st.DataObject) -> None:
+    most, handles = MOST[what]
     text = data.draw(st.text(min_size=most // 4, max_size=most + 2))
     assume(text not in cable_js.RESERVED_CHANNELS)
-    assert bears(text) == (len(text.encode()) <= most)
-    assert bears("x" * most)
-    assert not bears("x" * most + "x")
-    assert not bears("é" * (most // 2) + "x")
+    assert handles(text) == (len(text.encode()) <= most)
+    assert handles("x" * most)
+    assert not handles("x" * most + "x")
+    assert not handles("é" * (most // 2) + "x")
 
 
 @pytest.mark.parametrize("case", POSTS)
-def test_posts(case: str) -> None:
+def test_posts_are_safe_or_unsafe_for_cable_js(case: str) -> None:
     good, bad = POSTS[case]
-    for post, is_borne in ((good, True), (bad, False)):
-        assert cable_js.handles_body(post.body) == is_borne
-        assert cable_js.handles_post(post.raw) == is_borne
+    for post, is_safe in ((good, True), (bad, False)):
+        assert cable_js.handles_body(post.body) == is_safe
+        assert cable_js.handles_post(post.raw) == is_safe
         linked = ANN.post(post.body, links=(bytes(32),) * 200)
-        assert cable_js.handles_post(linked.raw) == is_borne
+        assert cable_js.handles_post(linked.raw) == is_safe
     assert cable_js.handles_post(ANN.delete(bad).raw)
 
 
 @given(st.sampled_from([post.raw for pair in POSTS.values() for post in pair]), st.data())
-def test_any_bytes_are_safe_or_not(raw: bytes, data: st.DataObject) -> None:
+def test_any_bytes_are_safe_or_unsafe(raw: bytes, data: st.DataObject) -> None:
     at = data.draw(st.integers(90, len(raw)))
     damaged = raw[:at] + data.draw(st.binary(max_size=3)) + raw[at + data.draw(st.integers(0, 3)) :]
     assert cable_js.handles_post(damaged) in (True, False)
@@ -61,14 +61,14 @@ def test_any_bytes_are_safe_or_not(raw: bytes, data: st.DataObject) -> None:
 
 
 @given(st.text(max_size=64), st.text(max_size=512))
-def test_bytes_and_decoded_posts_are_checked_alike(channel: str, topic: str) -> None:
+def test_bytes_and_decoded_posts_have_the_same_result(channel: str, topic: str) -> None:
     posts = [ANN.topic(channel, topic), ANN.text(channel, topic), ANN.join(channel)] if channel else []
     for post in posts:
         assert cable_js.handles_post(post.raw) == cable_js.handles_body(decode_post(post.raw, LEGACY).body)
 
 
 @pytest.mark.parametrize(
-    ("request_", "is_borne"),
+    ("request_", "is_safe"),
     [
         (StateRequest(b"", FITS, 1), True),
         (StateRequest(b"", LONG, 1), False),
@@ -80,10 +80,10 @@ def test_bytes_and_decoded_posts_are_checked_alike(channel: str, topic: str) -> 
         (CancelRequest(b"", b""), True),
     ],
 )
-def test_requests(request_: Request, is_borne: bool) -> None:
-    assert cable_js.handled_request(request_) == (request_ if is_borne else None)
+def test_requests_are_safe_or_unsafe_for_cable_js(request_: Request, is_safe: bool) -> None:
+    assert cable_js.handled_request(request_) == (request_ if is_safe else None)
 
 
-def test_only_safe_channels_of_a_moderation_request_are_left() -> None:
+def test_a_moderation_request_keeps_only_safe_channels() -> None:
     request = ModerationRequest(b"abcd", (FITS, LONG, "default", RESERVED, "\0"), 1, 5, 2)
     assert cable_js.handled_request(request) == request._replace(channels=(FITS, "default"))

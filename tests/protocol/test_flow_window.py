@@ -30,7 +30,7 @@ def settled(flow: FlowWindow, bytes_per_s: float, delay_s: float) -> float:
 
 @pytest.mark.parametrize("delay_s", [0.01, 0.2, 1.2])
 @pytest.mark.parametrize("bytes_per_s", [5_000, 30_000, 100_000])
-def test_a_link_is_full_and_loses_about_a_second_of_it_when_it_breaks(bytes_per_s: float, delay_s: float) -> None:
+def test_the_window_fills_a_link_and_is_limited_to_a_few_seconds(bytes_per_s: float, delay_s: float) -> None:
     """The limits are FLOW_FIRST_SIZE_BYTES, FLOW_LEAST_SIZE_BYTES and FLOW_AHEAD_S."""
     flow = FlowWindow(MOST)
     assert flow.window_size_bytes == limits.FLOW_FIRST_SIZE_BYTES
@@ -40,11 +40,11 @@ def test_a_link_is_full_and_loses_about_a_second_of_it_when_it_breaks(bytes_per_
     assert window_size_bytes <= bytes_per_s * (delay_s + 3 * limits.FLOW_AHEAD_S) + limits.FLOW_FIRST_SIZE_BYTES
 
 
-def test_a_fast_link_gets_the_most() -> None:
+def test_a_fast_link_has_the_largest_window() -> None:
     assert settled(FlowWindow(300_000), 50_000_000, 0.001) == 300_000
 
 
-def test_little_that_is_wanted_does_not_count_as_a_slow_link() -> None:
+def test_small_requests_do_not_count_as_a_slow_link() -> None:
     flow = FlowWindow(MOST)
     settled(flow, 100_000, 0.01)
     before = flow.window_size_bytes

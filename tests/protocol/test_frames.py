@@ -28,14 +28,14 @@ FRAMES = st.lists(st.one_of(st.binary(max_size=5), st.integers(0, 20_000).map(la
 @given(FRAMES, st.lists(st.integers(0, 40_000), max_size=12))
 @example([b"", b"", b"a"], [1])
 @example([b"x" * 128], [1])  # within the length
-def test_any_cut_gives_the_same_frames(frames: list[bytes], cuts: list[int]) -> None:
+def test_a_stream_in_pieces_of_any_size_has_the_same_frames(frames: list[bytes], cuts: list[int]) -> None:
     data = b"".join(map(sized, frames))
     reader = FrameReader()
     assert [frame for piece in split(data, cuts) for frame in reader.feed(piece)] == [*filter(None, frames)]
 
 
 @given(st.lists(st.binary(max_size=200), max_size=4))
-def test_byte_by_byte_every_frame_comes_with_its_last_byte(frames: list[bytes]) -> None:
+def test_every_frame_is_returned_with_its_last_byte(frames: list[bytes]) -> None:
     reader = FrameReader()
     for frame in frames:
         message = sized(frame)
@@ -45,7 +45,7 @@ def test_byte_by_byte_every_frame_comes_with_its_last_byte(frames: list[bytes]) 
 
 
 @given(st.lists(st.integers(0, 6), max_size=6), st.lists(st.integers(0, 60), max_size=12))
-def test_messages_of_length_0_are_passed_over_as_far_as_the_limit_goes(stray: list[int], cuts: list[int]) -> None:
+def test_messages_of_length_0_are_skipped_up_to_a_limit(stray: list[int], cuts: list[int]) -> None:
     """For any division: the frames before the one that is too long, then the error."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "MAX_EMPTY_MESSAGES", 4)
@@ -73,7 +73,7 @@ SHORT_BY_ONE = (127, 16_382, 16_383)
 
 
 @pytest.mark.parametrize("size_bytes", [126, *SHORT_BY_ONE, 128, 16_381, 16_384])
-def test_what_cable_rs_writes_is_read(size_bytes: int) -> None:
+def test_messages_of_cable_rs_are_read(size_bytes: int) -> None:
     """Such a message's length does not count its last byte, the 0 that ends its list."""
     size = size_bytes - 9 - 1
     most = size - varint_size(size)
@@ -103,7 +103,7 @@ class Counted(FrameReader):
 
 
 @pytest.mark.parametrize("piece_size_bytes", [1, 7, 4096])
-def test_large_frames_in_small_pieces_take_linear_time_and_bounded_memory(piece_size_bytes: int) -> None:
+def test_large_frames_in_small_pieces_take_linear_time_and_limited_memory(piece_size_bytes: int) -> None:
     size_bytes = 300_000
     data = sized(bytes(size_bytes)) + sized(b"end")
     reader = Counted()
@@ -120,7 +120,7 @@ def test_large_frames_in_small_pieces_take_linear_time_and_bounded_memory(piece_
     assert most < 3.5 * size_bytes
 
 
-def test_many_frames_at_once_are_scanned_once_each() -> None:
+def test_each_of_many_frames_is_scanned_once() -> None:
     reader = Counted()
     assert len(reader.feed(sized(b"abc") * 10_000)) == 10_000
     assert reader.looks == 10_001

@@ -86,7 +86,7 @@ def _is_within(error: DecodeError, raw: bytes) -> bool:
 @pytest.mark.thorough
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("dialect", [LEGACY, DRAFT8], ids=lambda d: d.name)
-def test_posts(dialect: Dialect) -> None:
+def test_mutated_posts_are_decoded_or_rejected(dialect: Dialect) -> None:
     decoded = 0
 
     def work(rng: random.Random) -> None:
@@ -98,7 +98,7 @@ def test_posts(dialect: Dialect) -> None:
 
 
 @pytest.mark.timeout(7200)
-def test_varints() -> None:
+def test_random_varints_are_decoded_or_rejected() -> None:
     decoded = 0
 
     def work(rng: random.Random) -> None:
@@ -116,7 +116,7 @@ def test_varints() -> None:
 
 
 @pytest.mark.timeout(7200)
-def test_what_people_type() -> None:
+def test_random_hex_and_keys_are_parsed_or_rejected() -> None:
     digits = "0123456789abcdefABCDEF xyzü\x00\ud800"
     read = 0
 
@@ -135,7 +135,7 @@ def test_what_people_type() -> None:
 
 
 @pytest.mark.timeout(7200)
-def test_rows_of_the_database() -> None:
+def test_mutated_rows_of_the_database_are_decoded_or_rejected() -> None:
     stone = Tombstone(bytes(32), bytes(32), 1, bytes(32)).encode()
     decoded = 0
 
@@ -156,7 +156,7 @@ def test_rows_of_the_database() -> None:
 
 
 @pytest.mark.timeout(7200)
-def test_lines_of_logs() -> None:
+def test_random_lines_of_logs_are_parsed_or_ignored() -> None:
     pieces = ["[12:34] ", "[99:99] ", "<nick>", "<", ">", "*** ", "* ", "=== ", " joined", " left", "is now known as ", "changes topic to: ",
               "[user@host]  has joined #c", "sets mode: ", "a", " ", "é", "\x00", "was kicked by x"]  # fmt: skip
     understood = 0
@@ -172,7 +172,7 @@ def test_lines_of_logs() -> None:
 
 
 @pytest.mark.timeout(7200)
-def test_bytes_of_logs() -> None:
+def test_random_bytes_of_logs_are_read() -> None:
     """Any bytes have an encoding that can decode them, and formats and day lines accept or reject each line."""
     pieces = [b"[12:34] <ann> ", "приве́т".encode(), "приве́т".encode("cp1251", "ignore"), "日本".encode("cp932"), b"\xff\xfe",
               b"\x00", b"\n", b"\r\n", b"\x0304,5", b"--- Day changed ", "вторник, 1 мая 2013".encode(), b"2013", b"a" * 99]  # fmt: skip
@@ -194,7 +194,7 @@ def test_bytes_of_logs() -> None:
     assert read > INPUTS // 200
 
 
-def test_key_parts() -> None:
+def test_any_text_is_restored_from_its_escaped_form() -> None:
     def work(rng: random.Random) -> None:
         text = "".join(
             chr(rng.choice((rng.randrange(64), rng.randrange(0x250), rng.randrange(0xE000, 0x10FFFF))))
@@ -206,7 +206,7 @@ def test_key_parts() -> None:
 
 
 @pytest.mark.timeout(7200)
-def test_ingest_gives_a_verdict_on_anything_and_stays_whole() -> None:
+def test_ingest_has_a_verdict_for_any_bytes_and_leaves_a_valid_store() -> None:
     with CableStore.in_memory(options=StoreOptions(clock=lambda: 2**52)) as store:
         for batch in range(INPUTS // 5_000):
             rng = random.Random(batch)

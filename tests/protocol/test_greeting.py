@@ -111,7 +111,7 @@ def test_a_peer_that_changes_the_dialect_greets_again(dialects: tuple[Dialect, D
 
 @DIALECTS
 @ALL_REQUESTS
-def test_a_stranger_is_never_taken_for_a_store(dialect: Dialect, request_: Request) -> None:
+def test_a_stranger_is_never_recognised_as_a_store(dialect: Dialect, request_: Request) -> None:
     """For all its requests, messages beside Cable from it are ignored, and none can be sent to it."""
     stranger, store = Session(dialect, random.randbytes), greeting(dialect)
     ask(store, times=REQUESTS)
@@ -131,7 +131,7 @@ def test_a_stranger_is_never_taken_for_a_store(dialect: Dialect, request_: Reque
 
 
 @DIALECTS
-def test_a_greeting_that_comes_back_is_not_one(dialect: Dialect) -> None:
+def test_a_reflected_greeting_is_ignored(dialect: Dialect) -> None:
     """Some existing clients forward every request to every peer, including the sender."""
     store = greeting(dialect)
     ask(store, times=REQUESTS)
@@ -141,7 +141,7 @@ def test_a_greeting_that_comes_back_is_not_one(dialect: Dialect) -> None:
     assert not store.is_cablestore
 
 
-def test_requests_that_were_forwarded_stand_between() -> None:
+def test_a_greeting_is_detected_among_forwarded_requests() -> None:
     """Requests with a ttl do not count. The ttl of the last hop is 0, and a few of them are harmless."""
     one, other = greeting(LEGACY), greeting(LEGACY)
     for number in range(REQUESTS):
@@ -154,7 +154,7 @@ def test_requests_that_were_forwarded_stand_between() -> None:
 
 
 @given(st.sampled_from([4, 8]), st.integers(0, 2**32), st.integers(0, 12))
-def test_a_greeting_is_detected_after_up_to_a_dozen_others(size_bytes: int, seed: int, before: int) -> None:
+def test_a_greeting_is_detected_after_up_to_a_dozen_other_ids(size_bytes: int, seed: int, before: int) -> None:
     rng = random.Random(seed)
     greeter, listener = Greeter(rng.randbytes), GreetingDetector()
     for _ in range(before):
@@ -165,7 +165,7 @@ def test_a_greeting_is_detected_after_up_to_a_dozen_others(size_bytes: int, seed
 
 
 @pytest.mark.parametrize(("size_bytes", "needed"), [(4, 4), (8, 3)])
-def test_a_part_of_a_greeting_is_not_a_greeting(size_bytes: int, needed: int) -> None:
+def test_a_part_of_a_greeting_is_not_detected(size_bytes: int, needed: int) -> None:
     """The probability that random ids match, three of 4 bytes or two of 8, is less than 2**-64."""
     greeter, listener = Greeter(random.randbytes), GreetingDetector()
     for number in range(needed):
@@ -176,7 +176,7 @@ def test_a_part_of_a_greeting_is_not_a_greeting(size_bytes: int, needed: int) ->
 
 
 @DIALECTS
-def test_ids_look_random(dialect: Dialect) -> None:
+def test_the_ids_of_greetings_look_random(dialect: Dialect) -> None:
     """Each bit is set in half of them, all are distinct, and those of draft 8 are not taken for legacy ones."""
     size_bytes = dialect.request_id_size_bytes
     greeters = [Greeter(random.randbytes) for _ in range(2_000)]

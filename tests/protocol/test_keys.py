@@ -18,7 +18,7 @@ hashes = st.binary(min_size=32, max_size=32)
 
 
 @given(st.one_of(texts, low_texts))
-def test_escaping_hides_the_separator_and_comes_back(text: str) -> None:
+def test_escaping_hides_the_separator_and_is_reversible(text: str) -> None:
     assert b"!" not in escape(text)
     assert unescape(escape(text)) == text
 
@@ -33,7 +33,7 @@ def test_escaping_keeps_the_order_of_bytes(a: str, b: str) -> None:
     ("text", "escaped"),
     [("a!b", b'a"ab'), ("~", b"~"), (" ", b'"`'), ("\x00", b'"@'), ('"', b'"b'), ("#", b"#"), ("é", b"\xc3\xa9")],
 )
-def test_known_escapes(text: str, escaped: bytes) -> None:
+def test_escapes_match_known_answers(text: str, escaped: bytes) -> None:
     assert escape(text) == escaped
 
 
@@ -48,19 +48,19 @@ def test_sort_times_sort_by_timestamp_then_hash(at: int, digest: bytes, other_at
 
 
 @given(st.binary(min_size=1, max_size=6).filter(lambda p: p[-1] < 0xFF), st.binary(max_size=6))
-def test_after_prefix_is_the_end_of_a_range(prefix: bytes, key: bytes) -> None:
+def test_after_prefix_is_the_end_of_the_range_of_a_prefix(prefix: bytes, key: bytes) -> None:
     assert prefix <= prefix + key < after_prefix(prefix)
     assert (prefix <= key < after_prefix(prefix)) == key.startswith(prefix)
 
 
 @pytest.mark.parametrize("text", ["", "zz", "abc", "00" * 31, "00" * 33])
-def test_hex_of_the_wrong_form_is_an_error(text: str) -> None:
+def test_malformed_hex_raises_an_error(text: str) -> None:
     with pytest.raises(DecodeError, match="a hash"):
         parse_hex(text, "a hash")
 
 
 @pytest.mark.parametrize("text", ["zz" * 32, "5eed", "5eed" * 17])
-def test_a_secret_of_the_wrong_form_is_not_shown(text: str) -> None:
+def test_a_malformed_secret_is_not_shown(text: str) -> None:
     with pytest.raises(
         DecodeError, match=f"a key must have 64 hex digits. The given one, not shown here, has {len(text)} characters"
     ) as error:
@@ -69,7 +69,7 @@ def test_a_secret_of_the_wrong_form_is_not_shown(text: str) -> None:
 
 
 @pytest.mark.parametrize("dialect", [LEGACY, DRAFT8], ids=lambda dialect: dialect.name)
-def test_a_channel_that_no_post_can_name_has_no_id(dialect: Dialect) -> None:
+def test_an_invalid_channel_name_has_no_id(dialect: Dialect) -> None:
     assert dialect.channel_id("a") == "a"
     assert dialect.channel_id("ä") == "ä"
     for name in ("\ud800", "a\udfff"):

@@ -102,7 +102,7 @@ def messages(dialect: Dialect) -> st.SearchStrategy[Message]:
 
 
 @KNOWN
-def test_known_messages(vector: dict[str, Any]) -> None:
+def test_known_messages_are_decoded_and_encoded(vector: dict[str, Any]) -> None:
     raw = bytes.fromhex(vector["hex"])
     message = decode_message(frame_of(raw), LEGACY)
     assert message is not None
@@ -116,7 +116,7 @@ def test_the_vectors_have_every_type() -> None:
 
 
 @KNOWN
-def test_draft8_differs_in_ids_and_ttl_alone(vector: dict[str, Any]) -> None:
+def test_draft8_differs_only_in_ids_and_ttl(vector: dict[str, Any]) -> None:
     """The bytes of draft 8 are assembled by hand from the known ones."""
     legacy = frame_of(bytes.fromhex(vector["hex"]))
     wide = b"\x01\x02\x03\x04"
@@ -143,7 +143,7 @@ def test_draft8_differs_in_ids_and_ttl_alone(vector: dict[str, Any]) -> None:
 @pytest.mark.thorough("draft8")
 @DIALECTS
 @given(st.data())
-def test_what_is_written_is_read_again(dialect: Dialect, data: st.DataObject) -> None:
+def test_encoded_messages_are_decoded_unchanged(dialect: Dialect, data: st.DataObject) -> None:
     message = data.draw(messages(dialect))
     raw = encode_message(message, dialect)
     assert decode_message(frame_of(raw), dialect) == message
@@ -154,7 +154,7 @@ def test_what_is_written_is_read_again(dialect: Dialect, data: st.DataObject) ->
 @pytest.mark.thorough
 @DIALECTS
 @given(st.data())
-def test_ids_of_another_size_are_not_written(dialect: Dialect, data: st.DataObject) -> None:
+def test_ids_of_another_size_are_not_encoded(dialect: Dialect, data: st.DataObject) -> None:
     message = data.draw(messages(dialect))
     wrong = data.draw(st.binary(max_size=12).filter(lambda found: len(found) != dialect.request_id_size_bytes))
     with pytest.raises(ValueError, match="request id"):
@@ -173,7 +173,7 @@ def test_ids_of_another_size_are_not_written(dialect: Dialect, data: st.DataObje
     ],
     ids=lambda m: type(m).__name__,
 )
-def test_what_would_end_a_list_early_is_not_written(message: Message) -> None:
+def test_empty_items_of_lists_are_not_encoded(message: Message) -> None:
     with pytest.raises(ValueError, match="empty"):
         encode_message(message, LEGACY)
 
@@ -210,7 +210,7 @@ def check(frame: bytes, dialect: Dialect) -> bool:
 @example(b"")
 @example(b"\x03")
 @example(b"\x04" + bytes(8))
-def test_any_bytes(dialect: Dialect, frame: bytes) -> None:
+def test_any_bytes_are_decoded_or_rejected(dialect: Dialect, frame: bytes) -> None:
     check(frame, dialect)
 
 
@@ -249,7 +249,7 @@ def mutated(rng: random.Random, seeds: list[bytes]) -> bytes:
 
 
 @DIALECTS
-def test_damaged_messages(dialect: Dialect) -> None:
+def test_damaged_messages_are_decoded_or_rejected(dialect: Dialect) -> None:
     decoded = 0
 
     def work(rng: random.Random) -> None:
@@ -273,7 +273,7 @@ def test_unknown_types_are_skipped(dialect: Dialect, type_id: int, rest: bytes) 
 @pytest.mark.thorough
 @DIALECTS
 @given(st.data())
-def test_no_message_may_be_longer_or_shorter_than_it_is(dialect: Dialect, data: st.DataObject) -> None:
+def test_extended_and_truncated_messages_are_rejected(dialect: Dialect, data: st.DataObject) -> None:
     """The exception is a list of posts or names, which the end of the message may also terminate."""
     frame = frame_of(encode_message(data.draw(messages(dialect)), dialect))
     with pytest.raises(DecodeError):
@@ -288,7 +288,7 @@ def test_no_message_may_be_longer_or_shorter_than_it_is(dialect: Dialect, data: 
 
 
 @given(st.integers(0, MAX_VARINT), st.binary(max_size=7))
-def test_too_short_for_ids(type_id: int, ids: bytes) -> None:
+def test_messages_that_are_too_short_for_ids_are_rejected(type_id: int, ids: bytes) -> None:
     frame = encode_varint(type_id) + ids
     for decode in (read_head, lambda found: decode_message(found, LEGACY), lambda found: decode_message(found, DRAFT8)):
         with pytest.raises(DecodeError, match="8 bytes of ids"):
@@ -316,7 +316,7 @@ DAMAGED = {
     "no channel": (request(5, b"\x00\x00"), "0 code points"),
     "channel of 65 code points": (request(4, b"\x41" + b"a" * 65 + bytes(3)), "65 code points"),
     "name of 65 code points": (response(7, b"\x41" + b"a" * 65 + b"\x00"), "65 code points"),
-    "channel that is no text": (request(5, b"\x02\xc3\x28\x00"), "UTF-8"),
+    "channel that is not text": (request(5, b"\x02\xc3\x28\x00"), "UTF-8"),
     "surrogate": (request(5, b"\x03\xed\xa0\x80\x00"), "UTF-8"),
     "hashes beyond the end": (response(0, b"\x02" + bytes(63)), "remain"),
     "2**64-1 hashes": (request(2, b"\xff" * 9 + b"\x01"), "remain"),
@@ -331,14 +331,14 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("case", DAMAGED)
-def test_malformed_messages(case: str) -> None:
+def test_malformed_messages_are_rejected_with_a_reason(case: str) -> None:
     frame, reason = DAMAGED[case]
     with pytest.raises(DecodeError, match=reason):
         decode_message(frame, LEGACY)
 
 
 @DIALECTS
-def test_limits_are_of_code_points(dialect: Dialect) -> None:
+def test_limits_are_counted_in_code_points(dialect: Dialect) -> None:
     request_id = bytes(range(1, 1 + dialect.request_id_size_bytes))
     longest = StateRequest(request_id, "\U0001f600" * 64, 1)
     assert decode_message(frame_of(encode_message(longest, dialect)), dialect) == longest
@@ -346,13 +346,13 @@ def test_limits_are_of_code_points(dialect: Dialect) -> None:
         decode_message(frame_of(encode_message(longest._replace(channel="ü" * 65), dialect)), dialect)
 
 
-def test_the_largest_ttl() -> None:
+def test_the_largest_ttl_is_encoded_and_decoded() -> None:
     message = ListRequest(b"abcd", 0, 0, limits.MAX_TTL)
     assert decode_message(frame_of(encode_message(message, LEGACY)), LEGACY) == message
 
 
 @pytest.mark.parametrize("dialect", [LEGACY, DRAFT8], ids=lambda dialect: dialect.name)
-def test_names_in_one_message_are_limited(dialect: Dialect, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_names_in_one_message_is_limited(dialect: Dialect, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MAX_NAMES_PER_MESSAGE", 3)
     request_id = b"r" * dialect.request_id_size_bytes
     for count in (3, 4):

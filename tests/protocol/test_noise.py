@@ -22,7 +22,7 @@ def plaintext_of(step: dict[str, Any]) -> bytes:
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda v: str(v["prologue"]))
-def test_published_transcript(vector: dict[str, Any]) -> None:
+def test_a_published_transcript_is_reproduced(vector: dict[str, Any]) -> None:
     ends = dict(zip(("initiator", "responder"), published(vector), strict=True))
     messages = [bytes.fromhex(data) for _, data in vector["handshake_messages"]]
     assert shake(ends["initiator"], ends["responder"]) == messages
@@ -60,7 +60,7 @@ def _again(vector: dict[str, Any]) -> bytes:
     return initiator.send(second)
 
 
-def test_prologue_of_the_specification() -> None:
+def test_the_prologue_is_that_of_the_specification() -> None:
     assert PROLOGUE.hex(" ") == "43 41 42 4c 45 2f 31 2e 30"
 
 
@@ -109,7 +109,7 @@ def listen(data: bytes, cuts: Sequence[int], end: SecureChannel) -> tuple[list[b
 @given(st.lists(st.integers(0, len(STREAM)), max_size=30))
 @example(list(range(1, len(STREAM))))
 @example(ENDS)
-def test_pieces_do_not_matter(cuts: list[int]) -> None:
+def test_a_stream_in_any_pieces_has_the_same_messages(cuts: list[int]) -> None:
     bob = published(VECTORS[1])[1]
     assert listen(STREAM, cuts, bob) == (SENT, ANSWER, None)
     assert bob.has_ended
@@ -143,7 +143,7 @@ def mutated(draw: st.DrawFn) -> bytes:
 @pytest.mark.thorough
 @settings(max_examples=settings().max_examples * 3)
 @given(mutated(), st.lists(st.integers(0, len(STREAM)), max_size=5))
-def test_damaged_streams(data: bytes, cuts: list[int]) -> None:
+def test_damage_to_a_stream_is_detected(data: bytes, cuts: list[int]) -> None:
     bob = published(VECTORS[1])[1]
     messages, answers, error = listen(data, [min(cut, len(data)) for cut in cuts], bob)
     assert messages == SENT[: len(messages)]
@@ -161,7 +161,7 @@ def test_damaged_streams(data: bytes, cuts: list[int]) -> None:
 
 
 @given(st.binary(max_size=600), st.sampled_from(["initiator", "responder", "established"]))
-def test_noise_of_another_kind(data: bytes, state: str) -> None:
+def test_random_bytes_are_rejected(data: bytes, state: str) -> None:
     end = {"initiator": lambda: channel(ANN), "responder": lambda: channel(BOB), "established": lambda: pair()[1]}[
         state
     ]()
@@ -174,7 +174,7 @@ def test_noise_of_another_kind(data: bytes, state: str) -> None:
 @given(st.integers(0, 2**32 - 1), st.binary(max_size=100))
 @example(0, b"")
 @example(16, bytes(16))
-def test_announcements_of_a_member(total: int, rest: bytes) -> None:
+def test_any_announced_length_of_a_member_is_handled(total: int, rest: bytes) -> None:
     ann, bob = pair()
     messages, answers, error = listen(announce(ann, total) + rest, [], bob)
     assert (messages, answers) == ([], b"")

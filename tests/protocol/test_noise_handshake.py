@@ -25,13 +25,13 @@ def test_keys_differ_in_every_connection() -> None:
     assert channel().start() != channel().start()
 
 
-def test_remote_static_is_the_author() -> None:
+def test_the_remote_static_key_is_that_of_the_author() -> None:
     ann, bob = pair()
     assert ann.remote_static == exchange_public_key(BOB.public_key)
     assert bob.remote_static == exchange_public_key(ANN.public_key)
 
 
-def test_separate_key_is_not_the_author() -> None:
+def test_a_separate_key_does_not_reveal_the_author() -> None:
     assert ANN.separate_exchange_secret == Identity(ANN.seed).separate_exchange_secret
     assert len({ANN.separate_exchange_secret, ANN.exchange_secret, ANN.seed, BOB.separate_exchange_secret}) == 4
     ann, bob = channel(ANN, static_secret=ANN.separate_exchange_secret), channel(BOB)
@@ -43,7 +43,7 @@ def test_separate_key_is_not_the_author() -> None:
 @pytest.mark.parametrize(
     "key", [b"", bytes(31), bytes(32), bytes(33), b"\x01" + bytes(31), b"\x02" + bytes(31), b"\xff" * 32], ids=len
 )
-def test_invalid_public_keys(key: bytes) -> None:
+def test_invalid_public_keys_are_rejected(key: bytes) -> None:
     with pytest.raises(DecodeError):
         exchange_public_key(key)
 
@@ -62,12 +62,12 @@ def test_invalid_public_keys(key: bytes) -> None:
     ],
     ids=str,
 )
-def test_keys_and_limits_of_the_wrong_size(changes: dict[str, Any]) -> None:
+def test_keys_and_limits_of_the_wrong_size_are_rejected(changes: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"expected 1 to|bytes, got"):
         channel(**changes)
 
 
-def test_nothing_is_sent_too_early() -> None:
+def test_nothing_is_sent_before_the_handshake_is_done() -> None:
     ann = channel()
     calls: list[Callable[[], object]] = [lambda: ann.send(b"x"), ann.finish, lambda: ann.remote_static]
     for call in calls:
@@ -81,11 +81,11 @@ def test_nothing_is_sent_too_early() -> None:
 
 
 @pytest.mark.parametrize("changes", [{"cabal_key": bytes(32)}, {"prologue": b"CABLE1.0"}, {"prologue": b""}], ids=str)
-def test_another_cabal_or_version(changes: dict[str, Any]) -> None:
+def test_another_cabal_key_or_version_is_rejected(changes: dict[str, Any]) -> None:
     refused(channel(BOB), channel(**changes).start(), "handshake message 1")
 
 
-def test_recorded_handshake_is_sent_again() -> None:
+def test_a_replayed_handshake_is_rejected() -> None:
     ann, bob = channel(ANN), channel(BOB)
     first, second, third = shake(ann, bob)
     recorded = third + ann.send(b"delete everything")
@@ -97,13 +97,13 @@ def test_recorded_handshake_is_sent_again() -> None:
     refused(channel(ANN), second, "handshake message 2")
 
 
-def test_recorded_handshake_is_sent_to_its_sender() -> None:
+def test_a_reflected_handshake_is_rejected() -> None:
     ann = channel(ANN)
     refused(ann, ann.start() * 2, "handshake message 2")
 
 
 @given(st.integers(0, 48 + 96 + 64 - 1), st.integers(0, 7))
-def test_every_bit_of_a_handshake_counts(at: int, bit: int) -> None:
+def test_a_change_of_any_bit_of_a_handshake_is_rejected(at: int, bit: int) -> None:
     vector = VECTORS[1]
     messages = [bytearray.fromhex(data) for _, data in vector["handshake_messages"]]
     number = 1 if at < 48 else 2 if at < 48 + 96 else 3
@@ -117,7 +117,7 @@ def test_every_bit_of_a_handshake_counts(at: int, bit: int) -> None:
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
-def test_handshake_message_is_cut(number: int) -> None:
+def test_a_truncated_handshake_message_waits_and_a_wrong_end_is_rejected(number: int) -> None:
     ann, bob = channel(ANN), channel(BOB)
     first = ann.start()
     _, second = bob.receive(first) if number > 1 else ([], b"")
@@ -149,7 +149,7 @@ def forger(key: str, public_key: bytes, *, is_initiator: bool) -> Any:
 
 
 @pytest.mark.parametrize("public_key", LOW_ORDER, ids=lambda key: key.hex()[:8])
-def test_public_keys_of_low_order(public_key: bytes) -> None:
+def test_public_keys_of_low_order_are_rejected(public_key: bytes) -> None:
     refused(channel(BOB), bytes(forger("e", public_key, is_initiator=True).write_message()), "handshake message 1")
 
     for key in ("e", "s"):

@@ -22,7 +22,7 @@ XX_PSK3 = (("e",), ("e", "ee", "s", "es"), ("s", "se", "psk"))
 
 
 @pytest.mark.parametrize("vector", PUBLIC, ids=lambda vector: str(vector["protocol_name"]))
-def test_public_vectors(vector: dict[str, Any]) -> None:
+def test_public_vectors_are_reproduced(vector: dict[str, Any]) -> None:
     assert vector["protocol_name"] == "Noise_XXpsk3_25519_ChaChaPoly_BLAKE2b"
     sides = [
         NoiseHandshake(
@@ -51,7 +51,7 @@ def test_public_vectors(vector: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: str(vector["prologue"]))
-def test_published_hash_of_the_handshake(vector: dict[str, Any]) -> None:
+def test_the_published_hash_of_the_handshake_is_reproduced(vector: dict[str, Any]) -> None:
     initiator, responder = (
         NoiseHandshake(
             PROTOCOL_NAME,
@@ -74,7 +74,7 @@ SECRETS = st.binary(min_size=32, max_size=32)
 
 
 @given(SECRETS, SECRETS, SECRETS, st.booleans(), st.lists(st.binary(min_size=1, max_size=300), max_size=5))
-def test_another_implementation_understands_every_byte(
+def test_another_implementation_decrypts_every_byte(
     cabal_key: bytes, own: bytes, other: bytes, is_initiator: bool, messages: list[bytes]
 ) -> None:
     end = SecureChannel(
@@ -100,7 +100,7 @@ def test_another_implementation_understands_every_byte(
 
 @pytest.mark.parametrize("wrong", ["pre_shared_key", "static_secret", "ephemeral_secret"])
 @pytest.mark.parametrize("size_bytes", [1, 31, 33])
-def test_a_key_of_another_size_never_reaches_libsodium(wrong: str, size_bytes: int) -> None:
+def test_a_key_of_another_size_is_rejected(wrong: str, size_bytes: int) -> None:
     keys = {name: bytes(32) for name in ("pre_shared_key", "static_secret", "ephemeral_secret")} | {
         wrong: bytes(size_bytes)
     }
@@ -109,7 +109,7 @@ def test_a_key_of_another_size_never_reaches_libsodium(wrong: str, size_bytes: i
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
-def test_every_cut_of_a_message_is_rejected(number: int) -> None:
+def test_every_truncated_message_is_rejected(number: int) -> None:
     def sides() -> tuple[NoiseHandshake, NoiseHandshake]:
         initiator, responder = (
             NoiseHandshake(
@@ -142,7 +142,7 @@ def test_every_cut_of_a_message_is_rejected(number: int) -> None:
             reader.read(message[:size_bytes])
 
 
-def test_a_key_that_is_used_up_encrypts_no_more() -> None:
+def test_an_exhausted_key_raises_an_error() -> None:
     cipher = CipherState(bytes(32))
     cipher.nonce = MAX_NONCE - 1
     assert cipher.encrypt(b"the last one")
@@ -151,7 +151,7 @@ def test_a_key_that_is_used_up_encrypts_no_more() -> None:
             call(bytes(16))
 
 
-def test_a_ciphertext_that_fails_leaves_the_nonce_as_it_was() -> None:
+def test_a_failed_decryption_does_not_change_the_nonce() -> None:
     sender, receiver = CipherState(bytes(32)), CipherState(bytes(32))
     sent = sender.encrypt(b"hello")
     for wrong in (b"", sent[:15], sent[:-1], sent + b"x", bytes(len(sent))):
@@ -163,7 +163,7 @@ def test_a_ciphertext_that_fails_leaves_the_nonce_as_it_was() -> None:
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
-def test_bytes_may_come_as_whatever_a_socket_gives(kind: type) -> None:
+def test_bytes_bytearrays_and_memoryviews_are_accepted(kind: type) -> None:
     ann, bob = channel(ANN), channel(BOB)
     _, second = bob.receive(kind(ann.start()))
     _, third = ann.receive(kind(second))

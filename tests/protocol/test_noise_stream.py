@@ -23,7 +23,7 @@ EDGES = [1, SEGMENT_SIZE_BYTES - 1, SEGMENT_SIZE_BYTES, SEGMENT_SIZE_BYTES + 1, 
 
 
 @pytest.mark.parametrize("size", EDGES)
-def test_sizes_at_the_edges(size: int) -> None:
+def test_messages_around_the_size_of_segments_are_received(size: int) -> None:
     ann, bob = pair()
     message = bytes(i % 251 for i in range(size))
     for sender, receiver in ((ann, bob), (bob, ann)):
@@ -42,20 +42,20 @@ def test_sizes_at_the_edges(size: int) -> None:
         (155_719, 2 * 65535 + 24_681 + 16),  # handshake.md 4.2.1
     ],
 )
-def test_length_that_is_announced(size: int, total: int) -> None:
+def test_the_announced_length_includes_the_tags(size: int, total: int) -> None:
     ann, bob = pair()
     sent = ann.send(bytes(size))
     assert bob._decrypt(sent[:20], "length") == total.to_bytes(4, "little")
     assert len(sent) == 20 + total
 
 
-def test_the_longest_length_fits_its_bytes() -> None:
+def test_the_greatest_length_fits_its_field() -> None:
     segments = -(-MAX_ENCODABLE_SIZE_BYTES // SEGMENT_SIZE_BYTES)
     assert MAX_ENCODABLE_SIZE_BYTES + segments * TAG_SIZE_BYTES < 2**32
 
 
 @given(st.lists(st.binary(min_size=1, max_size=300), max_size=8))
-def test_messages_come_out_as_they_went_in(messages: list[bytes]) -> None:
+def test_messages_are_received_unchanged_in_order(messages: list[bytes]) -> None:
     ann, bob = pair()
     for sender, receiver in ((ann, bob), (bob, ann)):
         stream = b"".join(map(sender.send, messages)) + sender.finish()
@@ -64,7 +64,7 @@ def test_messages_come_out_as_they_went_in(messages: list[bytes]) -> None:
 
 
 @pytest.mark.thorough
-def test_byte_by_byte() -> None:
+def test_a_handshake_and_a_message_are_received_byte_by_byte() -> None:
     ann, bob = channel(ANN), channel(BOB)
     data = ann.start()
     for receiver in (bob, ann, bob):
@@ -79,7 +79,7 @@ def test_byte_by_byte() -> None:
     assert bob.has_ended
 
 
-def test_handshake_and_messages_in_one_piece() -> None:
+def test_a_handshake_and_messages_are_received_in_one_piece() -> None:
     ann, bob = channel(ANN), channel(BOB)
     _, second = bob.receive(ann.start())
     _, third = ann.receive(second)
@@ -91,7 +91,7 @@ def test_handshake_and_messages_in_one_piece() -> None:
 # --- mistakes of the caller ------------------------------------------------------------------------
 
 
-def test_what_cannot_be_sent() -> None:
+def test_empty_and_too_large_messages_are_not_sent() -> None:
     ann, bob = pair()
     for message in (b"", bytes(LIMIT_BYTES + 1)):
         with pytest.raises(ValueError, match="expected 1 to"):
@@ -113,7 +113,7 @@ def test_nothing_is_sent_after_the_end() -> None:
 # --- streams that fail -----------------------------------------------------------------------------
 
 
-def test_messages_swapped_or_repeated() -> None:
+def test_swapped_and_repeated_messages_are_rejected() -> None:
     ann, bob = pair()
     first, second = ann.send(b"first"), ann.send(b"second")
     refused(bob, second + first, "message length")
@@ -124,19 +124,19 @@ def test_messages_swapped_or_repeated() -> None:
     refused(bob, first, "message length")
 
 
-def test_segments_swapped() -> None:
+def test_swapped_segments_are_rejected() -> None:
     ann, bob = pair()
     sent = ann.send(bytes(SEGMENT_SIZE_BYTES) * 2)
     length, one, two = sent[:20], sent[20 : 20 + CIPHERTEXT_SIZE_BYTES], sent[20 + CIPHERTEXT_SIZE_BYTES :]
     refused(bob, length + two + one, "message")
 
 
-def test_own_messages_sent_back() -> None:
+def test_reflected_messages_are_rejected() -> None:
     ann, _ = pair()
     refused(ann, ann.send(b"hello"), "message length")
 
 
-def test_message_is_cut() -> None:
+def test_a_truncated_message_waits_and_a_wrong_end_is_rejected() -> None:
     ann, bob = pair()
     sent = ann.send(bytes(100))
     assert bob.receive(sent[:-1]) == ([], b"")
@@ -144,7 +144,7 @@ def test_message_is_cut() -> None:
 
 
 @given(st.integers(0, 20 + 60 + 16 - 1), st.integers(0, 7))
-def test_every_bit_of_a_message_counts(at: int, bit: int) -> None:
+def test_a_change_of_any_bit_of_a_message_is_rejected(at: int, bit: int) -> None:
     ann, bob = pair()
     sent = bytearray(ann.send(bytes(60)))
     sent[at] ^= 1 << bit
@@ -152,26 +152,26 @@ def test_every_bit_of_a_message_counts(at: int, bit: int) -> None:
 
 
 @pytest.mark.parametrize("total", [1, 15, 65536, 65535 + 15, 65535 + 16, 2 * 65535 + 16])
-def test_lengths_that_no_message_has(total: int) -> None:
+def test_invalid_lengths_are_rejected(total: int) -> None:
     ann, bob = pair()
     refused(bob, announce(ann, total), "message length", f"{total} bytes is not a valid size")
 
 
 @pytest.mark.parametrize("total", [LIMIT_BYTES + 16 * 16 + 1, 2**31, 2**32 - 1])
-def test_lengths_beyond_the_limit(total: int) -> None:
+def test_lengths_beyond_the_limit_are_rejected(total: int) -> None:
     ann, bob = pair()
     refused(bob, announce(ann, total), "message length", f"the peer announces .*, the maximum is {LIMIT_BYTES}$")
 
 
 @pytest.mark.parametrize("limit", EDGES)
-def test_limit_is_exact(limit: int) -> None:
+def test_the_limit_on_messages_is_exact(limit: int) -> None:
     ann, bob = channel(ANN), channel(BOB, max_message_size_bytes=limit)
     shake(ann, bob)
     assert bob.receive(ann.send(bytes(limit))) == ([bytes(limit)], b"")
     refused(bob, ann.send(bytes(limit + 1))[:20], "message length")
 
 
-def test_nothing_comes_after_the_end() -> None:
+def test_nothing_is_received_after_the_end() -> None:
     ann, bob = pair()
     assert bob.receive(ann.finish()) == ([], b"")
     assert bob.receive(b"") == ([], b"")
@@ -181,13 +181,13 @@ def test_nothing_comes_after_the_end() -> None:
     refused(bob, ann.finish() + ann._encrypt(bytes(4)), "message")
 
 
-def test_an_empty_message_is_the_end_too() -> None:
+def test_an_empty_message_also_ends_the_stream() -> None:
     ann, bob = pair()
     assert bob.receive(announce(ann, TAG_SIZE_BYTES) + ann._encrypt(b"")) == ([], b"")
     assert bob.has_ended
 
 
-def test_memory_is_one_message() -> None:
+def test_the_memory_of_a_stream_is_that_of_one_message() -> None:
     ann, bob = pair(max_message_size_bytes=8_000_000)
     pieces = [ann.send(bytes(8_000_000)) for _ in range(3)]
     tracemalloc.start()

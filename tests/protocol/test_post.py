@@ -88,7 +88,7 @@ def _info(body: Info) -> list[list[Any]]:
 
 
 @pytest.mark.parametrize("vector", POSTS, ids=lambda v: str(v.get("case") or v["name"]))
-def test_known_posts(vector: dict[str, Any]) -> None:
+def test_known_posts_are_decoded(vector: dict[str, Any]) -> None:
     raw = bytes.fromhex(vector["hex"])
     post = decode_post(raw, LEGACY)
     assert post.type == vector["type_id"]
@@ -99,7 +99,7 @@ def test_known_posts(vector: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("vector", POSTS, ids=lambda v: str(v.get("case") or v["name"]))
-def test_known_posts_are_written_again_byte_for_byte(vector: dict[str, Any]) -> None:
+def test_known_posts_are_encoded_byte_for_byte(vector: dict[str, Any]) -> None:
     raw = bytes.fromhex(vector["hex"])
     post = decode_post(raw, LEGACY)
     seeds = [VECTORS["parameters"]["values"]["keypair"]["secretKey"][:64], VECTORS["recorded_key"]["seed"]]
@@ -119,7 +119,7 @@ def test_only_post_info_differs_between_dialects(vector: dict[str, Any]) -> None
     assert decode_post(raw, DRAFT8).body == decode_post(raw, LEGACY).body
 
 
-def test_posts_inside_known_responses() -> None:
+def test_posts_inside_known_responses_are_decoded() -> None:
     """Post responses have posts too: length, bytes, until a length of 0."""
     responses = [v for v in VECTORS["vectors"] if v["kind"] == "message" and v["type_id"] == 1]
     responses += [
@@ -140,7 +140,7 @@ def test_posts_inside_known_responses() -> None:
 
 
 @pytest.mark.parametrize(("value", "encoded"), VECTORS["varint"]["pairs"])
-def test_known_varints(value: int, encoded: str) -> None:
+def test_known_varints_are_decoded_and_encoded(value: int, encoded: str) -> None:
     assert encode_varint(value).hex() == encoded
     assert read_varint(bytes.fromhex(encoded), 0) == (value, len(encoded) // 2)
 
@@ -193,7 +193,9 @@ bodies: st.SearchStrategy[Body] = st.one_of(
     st.integers(0, limits.MAX_TIMESTAMP_MS),
     st.sampled_from((LEGACY, DRAFT8)),
 )
-def test_what_is_written_is_read(body: Body, links: tuple[bytes, ...], timestamp_ms: int, dialect: Dialect) -> None:
+def test_encoded_posts_are_decoded_unchanged(
+    body: Body, links: tuple[bytes, ...], timestamp_ms: int, dialect: Dialect
+) -> None:
     post = write(body, links=links, timestamp_ms=timestamp_ms, dialect=dialect)
     assert (post.body, post.links, post.timestamp_ms, post.author) == (body, links, timestamp_ms, ANN.public_key)
     assert is_signed(post.raw)
@@ -274,7 +276,7 @@ HEADER = b"\x00\x00\x50"  # no links, post/text, timestamp 80
         (b"\x00\x09\x50\x00\x00\x01" + bytes(32) + b"\x02", "the undrop flag is 2"),
     ],
 )
-def test_malformed_posts_tell_where_and_why(content: bytes, reason: str) -> None:
+def test_malformed_posts_report_the_position_and_the_reason(content: bytes, reason: str) -> None:
     with pytest.raises(DecodeError) as error:
         decode_post(unsigned(content), LEGACY)
     assert reason in str(error.value)
@@ -289,7 +291,7 @@ def test_a_post_that_is_too_large_is_rejected_at_its_start() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 32, 95])
-def test_a_post_that_ends_in_its_header(size: int) -> None:
+def test_a_post_that_ends_in_its_header_is_rejected(size: int) -> None:
     with pytest.raises(DecodeError, match="the post is truncated: its key and signature"):
         decode_post(bytes(size), LEGACY)
 
@@ -304,7 +306,7 @@ def test_a_post_that_ends_in_its_header(size: int) -> None:
         b"\x00\x08\x50\x00\x00" + encode_varint(2**59),
     ],
 )
-def test_nothing_is_allocated_from_a_peers_number(content: bytes) -> None:
+def test_numbers_of_a_peer_do_not_cause_allocations(content: bytes) -> None:
     raw = unsigned(content)
     tracemalloc.start()
     try:
@@ -317,7 +319,7 @@ def test_nothing_is_allocated_from_a_peers_number(content: bytes) -> None:
     assert peak_size_bytes < 100_000
 
 
-def test_a_count_of_pairs_that_cannot_fit() -> None:
+def test_an_impossible_count_of_pairs_is_rejected() -> None:
     with pytest.raises(DecodeError, match="list of pairs is truncated"):
         decode_post(unsigned(b"\x00\x02\x50" + encode_varint(2**60)), DRAFT8)
 
@@ -356,7 +358,7 @@ SMILE = "🙂"  # one code point, four bytes
     ],
 )
 @pytest.mark.parametrize("dialect", [LEGACY, DRAFT8], ids=lambda d: d.name)
-def test_limits_hold_in_code_points_and_bytes(fits: Body, too_long: Body, dialect: Dialect) -> None:
+def test_limits_are_checked_in_code_points_and_bytes(fits: Body, too_long: Body, dialect: Dialect) -> None:
     assert write(fits, dialect=dialect).body == fits
     with pytest.raises(ArgumentError, match=r"cannot write this post.*(the maximum is|expected)"):
         write(too_long, dialect=dialect)
@@ -366,7 +368,7 @@ def test_limits_hold_in_code_points_and_bytes(fits: Body, too_long: Body, dialec
     "body",
     [Text("", "x"), Join(""), Info((("", b""),)), Info((("name", b""),)), Text("a", "\ud800"), Block("", 0, (), 0, 0)],
 )
-def test_what_cannot_be_encoded_is_rejected_with_a_reason(body: Body) -> None:
+def test_invalid_bodies_are_rejected_with_a_reason(body: Body) -> None:
     with pytest.raises(ArgumentError, match="post/"):
         write(body)
 
@@ -393,7 +395,7 @@ def test_folding_case_is_idempotent_and_never_longer(name: str) -> None:
 
 
 @given(st.integers(0, 500), st.integers(0, 255))
-def test_one_changed_byte_breaks_the_signature_or_the_post(place: int, value: int) -> None:
+def test_a_changed_byte_invalidates_the_signature(place: int, value: int) -> None:
     raw = bytearray(write(Text("default", "hello")).raw)
     place %= len(raw)
     if raw[place] != value:

@@ -66,7 +66,7 @@ def test_each_type_has_one_entry_for_each_field_of_its_body() -> None:
         assert len(kind.fields) == len(fields(kind.body))
 
 
-def test_types_sort_in_keys_as_their_numbers_do() -> None:
+def test_types_in_keys_have_the_order_of_their_numbers() -> None:
     parts = [part + b"!" for part in TYPE_PARTS]
     assert parts == sorted(parts)
     assert len(parts) == 128
@@ -75,14 +75,14 @@ def test_types_sort_in_keys_as_their_numbers_do() -> None:
 
 
 @given(st.lists(st.integers(0, 2**63), min_size=10, max_size=10))
-def test_a_tally_of_the_first_ten_types_is_ten_counts(counts: list[int]) -> None:
+def test_a_tally_of_the_first_ten_types_has_ten_counts(counts: list[int]) -> None:
     encoded = encode_counts(counts)
     assert encoded == (pack(counts) if any(counts) else None)
     assert decode_counts(encoded) == counts
 
 
 @pytest.mark.parametrize("row", [[0] * 9, [1] * 200, [1.0] * 10, [True] * 10, ["1"] * 10, {}, 10, None])
-def test_what_is_not_a_list_of_counts_is_damage(row: object) -> None:
+def test_invalid_lists_of_counts_are_reported_as_damage(row: object) -> None:
     with pytest.raises(CorruptStoreError, match="counts by type"):
         decode_counts(pack(row))
 
@@ -163,7 +163,7 @@ def test_a_store_without_posts_of_a_newer_type_is_the_same_in_both_versions(newe
 @pytest.mark.parametrize(
     "command", [("rebuild",), ("check",), ("export", "OUT"), ("export", "OUT", "--channel", "a"), ("import", "EXPORT")]
 )
-def test_posts_of_a_newer_type_are_not_taken_for_damage(
+def test_posts_of_a_newer_type_are_not_reported_as_damage(
     command: tuple[str, ...], newer: tuple[Path, dict[str, Any]], tmp_path: Path, run: Command
 ) -> None:
     folder, found = newer

@@ -207,11 +207,11 @@ def test_unusual_bytes_are_read_or_rejected_as_by_the_library(encoded: bytes) ->
 
 
 @pytest.mark.parametrize(("field", "value"), [(UINT64, -1), (UINT64, 2**64), (SINT64, 2**63), (SINT64, -(2**63) - 1)])
-def test_a_number_beyond_64_bits_is_not_written(field: Any, value: int) -> None:
+def test_a_number_beyond_64_bits_is_not_encoded(field: Any, value: int) -> None:
     with pytest.raises(ValueError, match="18446744073709551615"):
         Document("Number", Field(1, "number", field)).encode(value)
 
 
-def test_fields_of_fixed_size_are_none_of_a_large_document() -> None:
+def test_fields_of_fixed_size_are_rejected_in_a_large_document() -> None:
     with pytest.raises(ArchiveError, match="fixed size"):
         list(fields(b"\x0d\0\0\0\0", "archive"))

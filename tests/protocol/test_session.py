@@ -100,7 +100,7 @@ def test_every_row_of_the_table_is_reached(dialect: Dialect, row: tuple[RequestR
     assert exchange.state is TRANSITIONS[row]
 
 
-def test_nothing_leads_out_of_the_end_and_every_end_is_reached() -> None:
+def test_no_transition_leaves_the_end_and_every_end_is_reachable() -> None:
     assert not [row for row in TRANSITIONS if row[1] is State.CONCLUDED]
     for role in RequestRole:
         for state in (State.OPEN, State.LIVE):
@@ -111,14 +111,14 @@ def test_nothing_leads_out_of_the_end_and_every_end_is_reached() -> None:
 # --- ids -------------------------------------------------------------------------------------------
 
 
-def test_what_is_forwarded_keeps_its_id() -> None:
+def test_a_forwarded_request_keeps_its_id() -> None:
     a, b = pair()
     mine, theirs = asked(a, b, StateRequest(b"keep", "a", 0, 4))
     assert mine.request.request_id == theirs.request.request_id == b"keep"
     assert theirs.request.ttl == 4
 
 
-def test_ids_do_not_meet() -> None:
+def test_ids_in_use_are_not_reused() -> None:
     """wire.md draft 1, 6.3.1: an id that collides with one in use is drawn again."""
     made = iter([b"1111", b"1111", b"2222", b"5555", b"2222", b"1111", b"3333", b"4444"])
     a = Watched(LEGACY, lambda _: next(made))
@@ -223,7 +223,7 @@ def test_answers_after_a_cancel_send_nothing(request_: Request, is_caught_up: bo
 
 
 @given(st.data())
-def test_several_sources_hold_the_end_back(data: st.DataObject) -> None:
+def test_the_end_waits_for_all_sources(data: st.DataObject) -> None:
     a, b = pair()
     request = data.draw(st.sampled_from([found for found in REQUESTS.values() if not isinstance(found, ListRequest)]))
     _, theirs = asked(a, b, request)
@@ -236,7 +236,7 @@ def test_several_sources_hold_the_end_back(data: st.DataObject) -> None:
     assert theirs.state is (State.LIVE if is_live(request) else State.CONCLUDED)
 
 
-def test_two_that_forward_the_same_to_each_other_do_not_wait_for_each_other() -> None:
+def test_two_sessions_that_forward_one_request_to_each_other_do_not_deadlock() -> None:
     a, b = pair()
     request = TimeRangeRequest(b"same", "a", 0, 9, 0, ttl=3)
     exchanges = [session.send_request(request, 0) for session in (a, b)]
@@ -254,7 +254,7 @@ def test_two_that_forward_the_same_to_each_other_do_not_wait_for_each_other() ->
 
 
 @given(st.lists(st.integers(0, 30), max_size=6))
-def test_posts_go_out_in_one_response(counts: list[int]) -> None:
+def test_posts_are_sent_in_one_response(counts: list[int]) -> None:
     """cable.rs accepts only the first response; cable-core.js needs the empty one."""
     a, b = pair()
     wanted = HASHES[: sum(counts)]
@@ -302,7 +302,7 @@ def test_long_hash_responses_are_split(count: int, most: int, limit: int) -> Non
 
 
 @given(st.lists(st.text("aü\U0001f600", min_size=1, max_size=64), max_size=40), st.integers(40, 400))
-def test_as_many_names_as_fit_in_one_response(names: list[str], most: int) -> None:
+def test_a_response_has_as_many_names_as_fit(names: list[str], most: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "MAX_MESSAGE_SIZE_BYTES", most)
         a, b = pair()
@@ -320,7 +320,7 @@ def test_as_many_names_as_fit_in_one_response(names: list[str], most: int) -> No
     assert events == [Names(mine, response.channels), Concluded(mine, Step.FINISHED)]
 
 
-def test_a_session_returns_events_and_calls_nobody_back() -> None:
+def test_a_session_returns_events_and_takes_no_callbacks() -> None:
     given = {
         name: str(parameter.annotation)
         for _, method in inspect.getmembers(Session, inspect.isfunction)
@@ -339,7 +339,7 @@ def test_a_session_returns_events_and_calls_nobody_back() -> None:
 
 @DIALECTS
 @given(data=st.data())
-def test_posts_of_a_response_that_breaks_off_are_not_lost(dialect: Dialect, data: st.DataObject) -> None:
+def test_complete_posts_of_an_interrupted_response_are_accepted(dialect: Dialect, data: st.DataObject) -> None:
     """The connection ends at any byte. Complete posts are accepted."""
     a, b = pair(dialect)
     exchange = a.send_request(PostRequest(b"", HASHES[:5]), 0.0)

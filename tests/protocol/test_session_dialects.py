@@ -27,7 +27,7 @@ from cablestore.protocol.message import Request
 
 @DIALECTS
 @given(st.lists(st.sampled_from(list(REQUESTS.values())), min_size=1, max_size=5), st.booleans(), st.booleans())
-def test_a_peer_of_the_other_dialect_is_asked_again_in_its_own(
+def test_requests_are_repeated_in_the_dialect_of_the_peer(
     dialect: Dialect, requests: list[Request], is_sent: bool, speaks_first: bool
 ) -> None:
     other = DRAFT8 if dialect is LEGACY else LEGACY
@@ -42,7 +42,7 @@ def test_a_peer_of_the_other_dialect_is_asked_again_in_its_own(
     assert a.dialect is other
     assert a.is_recognised
     data = b"".join(a.output())
-    assert read(data, other) == [exchange.request for exchange in mine], "and nothing in the dialect of before"
+    assert read(data, other) == [exchange.request for exchange in mine], "no request may use the earlier dialect"
     for exchange, request, before in zip(mine, requests, first, strict=True):
         found = exchange.request
         assert len(found.request_id) == other.request_id_size_bytes
@@ -60,7 +60,7 @@ def test_a_peer_of_the_other_dialect_is_asked_again_in_its_own(
 
 @ALL_REQUESTS
 @pytest.mark.parametrize("is_answered", [False, True])
-def test_two_that_speak_at_once_in_two_dialects_meet_in_legacy(request_: Request, is_answered: bool) -> None:
+def test_peers_that_begin_in_two_dialects_agree_on_legacy(request_: Request, is_answered: bool) -> None:
     """Each follows the other's first message. Futile or duplicate requests leave no state."""
     a, b = Watched(LEGACY, ids(1)), Watched(DRAFT8, ids(10**6))
     mine, other = a.send_request(request_, 0), b.send_request(request_, 0)
@@ -85,7 +85,7 @@ def test_two_that_speak_at_once_in_two_dialects_meet_in_legacy(request_: Request
 
 
 @DIALECTS
-def test_a_peer_of_our_dialect_is_not_asked_twice(dialect: Dialect) -> None:
+def test_requests_are_not_repeated_to_a_peer_of_the_same_dialect(dialect: Dialect) -> None:
     a, b = pair(dialect)
     mine, _ = asked(a, b, REQUESTS["state"])
     b.send_request(REQUESTS["list"], 0)
@@ -97,13 +97,13 @@ def test_a_peer_of_our_dialect_is_not_asked_twice(dialect: Dialect) -> None:
 
 @DIALECTS
 @ALL_REQUESTS
-def test_nothing_goes_out_before_speak(dialect: Dialect, request_: Request) -> None:
+def test_nothing_is_sent_before_speak(dialect: Dialect, request_: Request) -> None:
     a = Watched(dialect, ids(1), speaks_first=False)
     mine, other = a.send_request(request_, 0), a.send_request(request_, 0)
     assert a.output() == []
-    assert a.expire(1e9) == [], "it waits for nothing yet"
+    assert a.expire(1e9) == [], "requests that were not sent do not time out"
     a.cancel(other)
-    assert a.output() == [], "nor that what was never asked is not wanted"
+    assert a.output() == [], "a request that was not sent needs no cancel request"
     a.speak(100)
     assert said(a) == [mine.request]
     assert mine.deadline_s == (None if is_live(request_) else 100 + limits.ANSWER_TIMEOUT_S)
@@ -113,7 +113,7 @@ def test_nothing_goes_out_before_speak(dialect: Dialect, request_: Request) -> N
     assert said(a) == [third.request]
 
 
-def test_losing_a_request_that_was_not_sent() -> None:
+def test_a_request_that_was_not_sent_is_concluded_as_lost() -> None:
     a = Watched(LEGACY, ids(1), speaks_first=False)
     mine, cancelled = a.send_request(REQUESTS["state"], 0), a.send_request(REQUESTS["state"], 0)
     a.cancel(cancelled)

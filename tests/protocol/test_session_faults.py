@@ -61,7 +61,7 @@ from cablestore.protocol.message import (
 
 @ALL_REQUESTS
 @DIALECTS
-def test_the_same_request_twice(dialect: Dialect, request_: Request) -> None:
+def test_a_duplicate_request_is_a_fault(dialect: Dialect, request_: Request) -> None:
     a, b = pair(dialect)
     mine, theirs = asked(a, b, request_)
     again = encode_message(mine.request, dialect)
@@ -73,7 +73,7 @@ def test_the_same_request_twice(dialect: Dialect, request_: Request) -> None:
 
 @ALL_REQUESTS
 @DIALECTS
-def test_our_own_request_sent_back_to_us(dialect: Dialect, request_: Request) -> None:
+def test_a_reflected_request_is_ignored(dialect: Dialect, request_: Request) -> None:
     """cable-core.js forwards to every peer, including the sender."""
     a, b = pair(dialect)
     mine, _ = asked(a, b, request_)
@@ -82,14 +82,14 @@ def test_our_own_request_sent_back_to_us(dialect: Dialect, request_: Request) ->
     assert a.open_requests == {mine.request.request_id: mine}
     a.cancel(mine)
     a.output()
-    assert a.receive(reflected, 0) == [], "nor when it is over by then"
+    assert a.receive(reflected, 0) == [], "a reflected request is also ignored after its end"
     assert a.to_answer == {}
     assert a.output() == []
 
 
 @pytest.mark.parametrize("theirs", range(6))
 @ALL_REQUESTS
-def test_a_request_that_crossed_ours_is_concluded(request_: Request, theirs: int) -> None:
+def test_a_request_that_crossed_an_own_one_is_concluded(request_: Request, theirs: int) -> None:
     """Both sides forward the same request. With a ttl of one less it may be the request of this side, sent back."""
     a, _ = pair(LEGACY)
     mine = a.send_request(request_._replace(ttl=4), 0)
@@ -101,7 +101,7 @@ def test_a_request_that_crossed_ours_is_concluded(request_: Request, theirs: int
 
 
 @ALL_REQUESTS
-def test_cancelling_what_is_not_known(request_: Request) -> None:
+def test_cancelling_an_unknown_request_is_ignored(request_: Request) -> None:
     a, b = pair()
     asked(a, b, request_)
     assert b.receive(encode_message(CancelRequest(b"wxyz", b"none", 3), LEGACY), 0) == []
@@ -110,7 +110,7 @@ def test_cancelling_what_is_not_known(request_: Request) -> None:
 
 
 @given(st.integers(0, 5), st.lists(st.sampled_from(list(REQUESTS.values())), min_size=1, max_size=12))
-def test_more_requests_than_allowed_end_at_once(most: int, requests: list[Request]) -> None:
+def test_requests_above_the_limit_are_rejected_immediately(most: int, requests: list[Request]) -> None:
     a, b = Watched(LEGACY, ids(1)), Watched(LEGACY, ids(10**6), max_requests_alive=most)
     mine = [a.send_request(request, 0) for request in requests]
     events = carry(a, b)
@@ -126,7 +126,7 @@ def test_more_requests_than_allowed_end_at_once(most: int, requests: list[Reques
         assert not faults(carry(a, b))
 
 
-def test_more_hashes_than_allowed_in_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_with_too_many_hashes_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MAX_HASHES_PER_REQUEST", 5)
     a, b = pair()
     asked(a, b, PostRequest(b"", HASHES[:5]))
@@ -138,7 +138,7 @@ def test_more_hashes_than_allowed_in_one_request(monkeypatch: pytest.MonkeyPatch
     assert len(b.to_answer) == 1
 
 
-def test_the_limit_on_hashes_is_that_of_limits() -> None:
+def test_the_default_limit_on_hashes_applies() -> None:
     a, b = pair()
     hashes = tuple(number.to_bytes(32, "big") for number in range(limits.MAX_HASHES_PER_REQUEST + 1))
     asked(a, b, PostRequest(b"", hashes[:-1]))
@@ -153,7 +153,7 @@ def test_the_limit_on_hashes_is_that_of_limits() -> None:
 
 @pytest.mark.parametrize("kind", [HashResponse, PostResponse, ListResponse])
 @pytest.mark.parametrize("items", [(), (bytes(32),)], ids=["empty", "not empty"])
-def test_answers_to_nothing(kind: Callable[..., Response], items: tuple[bytes, ...]) -> None:
+def test_unrequested_answers_are_a_fault(kind: Callable[..., Response], items: tuple[bytes, ...]) -> None:
     a, _ = pair()
     mine = a.send_request(REQUESTS["range"], 0)
     found = kind(b"none", items if kind is not ListResponse else tuple("a" for _ in items))
@@ -163,7 +163,7 @@ def test_answers_to_nothing(kind: Callable[..., Response], items: tuple[bytes, .
 
 @ALL_REQUESTS
 @pytest.mark.parametrize("kind", [HashResponse, PostResponse, ListResponse])
-def test_answers_of_the_wrong_type(request_: Request, kind: Callable[..., Response]) -> None:
+def test_answers_of_the_wrong_type_are_a_fault(request_: Request, kind: Callable[..., Response]) -> None:
     a, _ = pair()
     mine = a.send_request(request_, 0)
     response = kind(mine.request.request_id, ())
@@ -174,7 +174,9 @@ def test_answers_of_the_wrong_type(request_: Request, kind: Callable[..., Respon
         assert faults(events) == [Fault.WRONG_TYPE]
         assert len(events) == 1
         assert mine.state in (State.OPEN, State.LIVE)
-        assert bool(a.expire(limits.ANSWER_TIMEOUT_S)) != is_live(request_), "it is no word of answer"
+        assert bool(a.expire(limits.ANSWER_TIMEOUT_S)) != is_live(request_), (
+            "a response of the wrong type does not extend the timeout"
+        )
 
 
 @given(st.permutations(list(POSTS.values())[:6]), st.integers(1, 4), st.lists(st.integers(1, 6), max_size=4))
@@ -200,7 +202,7 @@ def test_only_requested_posts_are_accepted_each_once(posts: list[bytes], wanted:
 
 
 @given(st.integers(1, 5), st.lists(st.integers(1, 6), min_size=1, max_size=4))
-def test_a_peer_that_ignores_the_limit_is_not_listened_to_beyond_it(limit: int, counts: list[int]) -> None:
+def test_hashes_beyond_the_requested_limit_are_ignored(limit: int, counts: list[int]) -> None:
     a, _ = pair()
     mine = a.send_request(TimeRangeRequest(b"", "a", 0, 0, limit), 0)
     parts = [tuple(HASHES[:count]) for count in counts]
@@ -253,12 +255,12 @@ def test_a_late_response_is_not_a_violation(step: Step) -> None:
     data = b"".join(b.output())
     assert not faults(a.receive(data, 0))
     assert a.steps[-1][2] is step
-    assert a.receive(data, 0) == [], "nor the whole answer a second time"
+    assert a.receive(data, 0) == [], "a repeated answer is ignored too"
     for kind in (HashResponse, PostResponse, ListResponse):
         assert a.receive(encode_message(kind(mine.request.request_id, ()), LEGACY), 0) == []
 
 
-def test_only_so_many_ids_are_remembered() -> None:
+def test_a_limited_number_of_ids_is_remembered() -> None:
     a, _ = pair()
     exchanges = [a.send_request(REQUESTS["state"], 0) for _ in range(limits.REQUESTS_REMEMBERED + 1)]
     for exchange in exchanges:
@@ -283,7 +285,7 @@ def test_a_malformed_message_does_not_end_the_stream() -> None:
 
 
 @given(st.binary(max_size=80), st.randoms(use_true_random=False))
-def test_any_messages_of_a_peer(noise: bytes, rng: random.Random) -> None:
+def test_any_messages_of_a_peer_result_in_events_or_an_error(noise: bytes, rng: random.Random) -> None:
     """The result is events, or a DecodeError that ends the stream. The number of erroneous requests is bounded."""
     a, b = Watched(LEGACY, ids(1)), Watched(LEGACY, ids(10**6), max_requests_alive=3)
     for request in rng.sample(list(REQUESTS.values()), 5):

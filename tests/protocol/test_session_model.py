@@ -225,7 +225,7 @@ class Conversation(RuleBasedStateMachine):
             for known in self.records
             if known.requester != side and known.theirs and known.theirs.request.request_id == message.request_id
         )
-        assert not record.is_answered, "nothing comes after the end"
+        assert not record.is_answered, "no response follows the end"
         assert type(message) is type(empty_for(record.request))
         record.said.append(message)
         record.is_answered = not items(message) or isinstance(message, ListResponse)

@@ -13,7 +13,7 @@ from cablestore.protocol.message import CancelRequest, ModerationRequest, PostRe
 
 @DIALECTS
 @ALL_REQUESTS
-def test_silence_is_given_up(dialect: Dialect, request_: Request) -> None:
+def test_an_unanswered_request_times_out(dialect: Dialect, request_: Request) -> None:
     a, b = Watched(dialect, ids(1), answer_timeout_s=10), Watched(dialect, ids(10**6))
     mine, theirs = asked(a, b, request_, now_s=100)
     assert a.expire(109.9) == []
@@ -53,7 +53,7 @@ def test_useless_posts_do_not_extend_the_timeout() -> None:
 
 
 @given(st.lists(st.floats(0, 9.9), max_size=6), st.floats(0, 9.9))
-def test_a_part_of_an_answer_extends_the_timeouts_of_later_requests_alone(pauses: list[float], pause_s: float) -> None:
+def test_a_part_of_an_answer_extends_only_the_timeouts_of_later_requests(pauses: list[float], pause_s: float) -> None:
     """A peer answers in order. Requests do not wait for the end of a live answer."""
     a, b = Watched(LEGACY, ids(1), answer_timeout_s=10), Watched(LEGACY, ids(10**6))
     earlier, _ = asked(a, b, REQUESTS["state"])
@@ -88,7 +88,7 @@ def test_the_end_of_an_answer_extends_the_timeouts_of_later_requests(request_: R
 
 @DIALECTS
 @ALL_REQUESTS
-def test_nothing_is_late_while_a_long_message_comes(dialect: Dialect, request_: Request) -> None:
+def test_no_request_times_out_while_a_long_message_arrives(dialect: Dialect, request_: Request) -> None:
     """The message may be the answer, or precede it."""
     a, b = Watched(dialect, ids(1), answer_timeout_s=10), Watched(dialect, ids(10**6))
     b.send_request(ModerationRequest(b"", ("a",) * 300, 0, 0), 0)
@@ -130,7 +130,7 @@ def test_messages_in_pieces_do_not_extend_timeouts() -> None:
     assert a.expire(10) == [Concluded(mine, Step.TIMED_OUT)]
 
 
-def test_a_request_may_have_a_time_of_its_own() -> None:
+def test_a_request_may_have_its_own_timeout() -> None:
     a, _ = pair()
     mine = a.send_request(REQUESTS["state"], 0, timeout_s=3)
     other = a.send_request(REQUESTS["state"], 0)
@@ -140,7 +140,7 @@ def test_a_request_may_have_a_time_of_its_own() -> None:
 
 @DIALECTS
 @given(st.lists(st.sampled_from(list(REQUESTS.values())), max_size=5), st.integers(0, 5))
-def test_a_loss_ends_everything(dialect: Dialect, requests: list[Request], cancelled: int) -> None:
+def test_a_loss_ends_all_requests(dialect: Dialect, requests: list[Request], cancelled: int) -> None:
     a, b = pair(dialect)
     both = [asked(a, b, request) for request in requests]
     for mine, _ in both[:cancelled]:

@@ -44,7 +44,7 @@ def audited(here: list[SyncID], there: list[SyncID], *ranges: Range, seed: bytes
 
 @pytest.mark.parametrize("timestamp_ns", [None, NOW_NS])
 @pytest.mark.parametrize("holder", ["here", "there"])
-def test_a_set_made_to_vanish_is_found_and_exchanged(holder: str, timestamp_ns: int | None) -> None:
+def test_a_crafted_set_that_sums_to_zero_is_found_and_exchanged(holder: str, timestamp_ns: int | None) -> None:
     """Only one side has these 132 posts, and a reconciliation never finds them.
 
     The audit reports that they differ, and their range.
@@ -64,7 +64,7 @@ def test_a_set_made_to_vanish_is_found_and_exchanged(holder: str, timestamp_ns: 
 
 @settings(max_examples=60)
 @given(sets(most=1_000), st.binary(min_size=16, max_size=40), st.integers(0, 200))
-def test_what_differs_by_itself_is_not_called_design(pair: Pair, seed: bytes, cuts: int) -> None:
+def test_an_ordinary_difference_is_not_reported_as_crafted(pair: Pair, seed: bytes, cuts: int) -> None:
     """Equal sets have equal sums. Sets that differ, one that grew meanwhile, also have other XORs."""
     here, there = pair
     verdict = audited(here, there, seed=seed, cuts=cuts)
@@ -74,7 +74,7 @@ def test_what_differs_by_itself_is_not_called_design(pair: Pair, seed: bytes, cu
     assert all(any(within.lower <= i < within.upper for within in verdict.differing) for i in only)
 
 
-def test_asking_again_comes_closer() -> None:
+def test_each_further_audit_narrows_the_range_of_a_difference() -> None:
     """Each audit splits the ranges in which the last one found a difference."""
     here = spread(20_000)
     there = [*here[:7], *here[8:]]
@@ -88,7 +88,7 @@ def test_asking_again_comes_closer() -> None:
     assert left[-1] < 20
 
 
-def test_cuts_are_new_with_every_seed() -> None:
+def test_cuts_depend_on_the_seed() -> None:
     known = state(spread(1_000))
     questions = {Audit(known, seed=bytes(15) + bytes((turn,))).request() for turn in range(20)}
     assert len(questions) == 20
@@ -131,7 +131,7 @@ def test_cut_messages_and_numbers_without_an_end_are_rejected() -> None:
 @pytest.mark.thorough
 @settings(max_examples=200)
 @given(st.data())
-def test_any_bytes_give_an_answer_or_an_error(data: st.DataObject) -> None:
+def test_any_bytes_result_in_an_answer_or_an_error(data: st.DataObject) -> None:
     known = state(spread(50))
     audit = Audit(known, seed=SEED, cuts=5)
     for good, use in (
@@ -147,7 +147,7 @@ def test_any_bytes_give_an_answer_or_an_error(data: st.DataObject) -> None:
             assert str(error)  # noqa: PT017 - an error is not required
 
 
-def test_cuts_are_random_places_of_the_set() -> None:
+def test_cuts_are_at_random_positions_of_the_set() -> None:
     """Cuts are not only by time: if most ids have one timestamp, most cuts are within it."""
     rng = random.Random(3)
     ids = [SyncID(NOW_NS, rng.randbytes(32)) for _ in range(1_000)] + spread(10)

@@ -44,7 +44,9 @@ def test_a_session_keeps_the_cluster_0_and_all_topics_by_default() -> None:
 
 @in_each
 @pytest.mark.parametrize("vector", VECTORS["codec"], ids=lambda vector: str(vector["name"]))
-def test_bytes_of_deployed_nodes(vector: dict[str, Any], dialect: SyncDialect) -> None:
+def test_payloads_of_deployed_nodes_are_encoded_and_decoded_byte_for_byte(
+    vector: dict[str, Any], dialect: SyncDialect
+) -> None:
     """Payloads of deployed nodes are encoded and decoded byte for byte. Only the empty one is not in the
     specification."""
     parts = known_parts(vector["ranges"], dialect)
@@ -67,7 +69,7 @@ def test_bytes_of_deployed_nodes(vector: dict[str, Any], dialect: SyncDialect) -
 @pytest.mark.parametrize(
     ("transcript", "dialect"), [("session_nwaku_v036", NWAKU_036), ("session_nwaku_v037_no_topics", NWAKU_037)]
 )
-def test_payloads_of_recorded_sessions_read_and_written_again(transcript: str, dialect: SyncDialect) -> None:
+def test_payloads_of_recorded_sessions_are_decoded_and_encoded_again(transcript: str, dialect: SyncDialect) -> None:
     for said in VECTORS[transcript]:
         data = bytes.fromhex(said["hex"])
         assert encode(decode(data, dialect), dialect) == data
@@ -87,7 +89,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("vector", VECTORS["malformed"], ids=lambda vector: str(vector["name"]))
-def test_malformed_payloads_that_deployed_nodes_meet(vector: dict[str, Any]) -> None:
+def test_malformed_payloads_are_rejected_or_decoded_as_empty(vector: dict[str, Any]) -> None:
     """Some of them crash the deployed reader with an uncaught defect."""
     data = bytes.fromhex(vector["hex"])
     reason = REFUSED.get(vector["name"])
@@ -136,7 +138,7 @@ def payloads(draw: st.DrawFn, dialect: SyncDialect) -> Payload:
 
 @in_each
 @given(data=st.data())
-def test_payloads_come_back(dialect: SyncDialect, data: st.DataObject) -> None:
+def test_encoded_payloads_are_decoded_unchanged(dialect: SyncDialect, data: st.DataObject) -> None:
     payload = data.draw(payloads(dialect))
     if payload.header is None:
         return
@@ -152,7 +154,7 @@ def test_payloads_come_back(dialect: SyncDialect, data: st.DataObject) -> None:
 @pytest.mark.thorough("spec")
 @in_each
 @given(data=st.data())
-def test_any_bytes_give_a_payload_or_an_error(dialect: SyncDialect, data: st.DataObject) -> None:
+def test_any_bytes_result_in_a_payload_or_an_error(dialect: SyncDialect, data: st.DataObject) -> None:
     """The test uses random bytes, and payloads with some bytes changed, truncated or doubled."""
     raw = bytearray(
         data.draw(
@@ -182,7 +184,7 @@ def test_bounds_that_do_not_increase_are_neither_written_nor_read() -> None:
             decode(b"\x00\x00\x09\x00" + behind + b"\x00", SPEC)
 
 
-def test_a_hash_behind_another_time_is_not_written() -> None:
+def test_a_hash_after_a_bound_of_another_time_is_not_written() -> None:
     """Such a bound would be read as one without the hash."""
     with pytest.raises(ReconcileError, match="after a bound of another time"):
         encode(Payload(Shards(), [PayloadPart(Range(Bound(5), Bound(9, b"x")), None)]), SPEC)
@@ -198,7 +200,7 @@ def test_a_header_of_another_dialect_is_not_written() -> None:
         encode(Payload(Shards(), [PayloadPart(Range(Bound(0), Bound(1)), None)]), NWAKU_037)
 
 
-def test_topics_that_are_no_text() -> None:
+def test_topics_that_are_not_utf_8_are_rejected() -> None:
     with pytest.raises(ReconcileError, match="not UTF-8"):
         decode(b"\x01\x02\xff\xfe\x00\x05\x05\x00", NWAKU_037)
 
@@ -216,7 +218,7 @@ def test_topics_that_are_no_text() -> None:
         (Shards(), Topics(), None),
     ],
 )
-def test_what_two_headers_have_in_common(own: Header, other: Header, both: Header | None) -> None:
+def test_two_headers_agree_on_common_shards_or_topics(own: Header, other: Header, both: Header | None) -> None:
     """The result depends on the dialect: the same shards, or some topics. An empty list of topics means all topics."""
     assert agreed(own, other) == both
 
@@ -238,7 +240,7 @@ def test_a_frame_is_not_larger_than_allowed() -> None:
         encode(Payload(Shards(), halves), SPEC)
 
 
-def test_ranges_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_ranges_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """MAX_RECONCILE_RANGES: the limit is accepted, and one more is rejected."""
     assert limits.MAX_RECONCILE_RANGES == 262_144
     limit = 1_000
@@ -249,7 +251,7 @@ def test_ranges_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
         decode(allowed + b"\x01\x00", SPEC)
 
 
-def test_ids_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_ids_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """MAX_RECONCILE_ITEMS of all item sets together."""
     assert limits.MAX_RECONCILE_ITEMS == 350_000
     monkeypatch.setattr(codec, "MAX_RECONCILE_ITEMS", 1_000)
@@ -275,7 +277,7 @@ def test_ids_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
         (NWAKU_037, encode_varint(2**62), "topics"),
     ],
 )
-def test_headers_are_short(dialect: SyncDialect, announced: bytes, of: str) -> None:
+def test_the_size_of_headers_is_limited(dialect: SyncDialect, announced: bytes, of: str) -> None:
     """MAX_RECONCILE_SHARDS, MAX_RECONCILE_TOPICS and MAX_RECONCILE_TOPIC_SIZE_BYTES."""
     with pytest.raises(ReconcileError, match=f"the number of {of} is"):
         decode(announced + bytes(5_000), dialect)
@@ -301,7 +303,7 @@ def refused_at_the_end(number: int) -> bytes:
 
 
 @pytest.mark.parametrize("hostile", [empty_item_sets, skips, many_ids, refused_at_the_end])
-def test_reading_is_linear(hostile: Callable[[int], bytes]) -> None:
+def test_decoding_takes_linear_time(hostile: Callable[[int], bytes]) -> None:
     """Four times the bytes take about four times the steps, for any content."""
 
     def steps(data: bytes) -> int:
@@ -317,7 +319,7 @@ def test_reading_is_linear(hostile: Callable[[int], bytes]) -> None:
 
 @settings(max_examples=50)
 @given(st.lists(sync_ids, max_size=20).map(sorted), st.booleans(), st.binary(max_size=40))
-def test_an_item_set_ends_where_it_says(ids: list[SyncID], reconciled: bool, behind: bytes) -> None:
+def test_bytes_after_an_item_set_are_not_read(ids: list[SyncID], reconciled: bool, behind: bytes) -> None:
     out = bytearray()
     write_item_set(out, ItemSet(ids, reconciled))
     assert read_item_set(bytes(out) + behind, SPEC) == (ItemSet(ids, reconciled), len(out))

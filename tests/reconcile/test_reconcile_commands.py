@@ -43,7 +43,7 @@ def refused(result: subprocess.CompletedProcess[str]) -> str:
 
 
 @pytest.mark.thorough
-def test_serve_and_reconcile(tmp_path: Path, serving: Start) -> None:
+def test_reconcile_exchanges_posts_with_serve_at_both_ports(tmp_path: Path, serving: Start) -> None:
     """Posts move both ways, at both ports, with a key. Without --create the store must exist; a wrong key is rejected."""
     here, there = (
         stored(tmp_path / name, half) for name, half in zip("ab", two_halves(conversation(300)), strict=True)
@@ -61,7 +61,7 @@ def test_serve_and_reconcile(tmp_path: Path, serving: Start) -> None:
     for_people = cablestore("reconcile", port, *secret, store=tmp_path / "c")
     assert "no store" in refused(for_people) or "--create" in for_people.stderr
     for_people = cablestore("reconcile", port, "--create", *secret, store=tmp_path / "c")
-    assert "new posts received, 0 sent in" in for_people.stdout
+    assert "new posts, sent 0 in" in for_people.stdout
     assert "cannot connect to" in refused(cablestore("reconcile", port, "--cabal-key", OTHER_KEY, store=there))
     assert one.metric("cablestore_reconcile_sessions_total", side="them", outcome="done") == 3
     assert len(one.logged("reconciled", outcome="done")) == 3
@@ -73,7 +73,7 @@ def test_serve_and_reconcile(tmp_path: Path, serving: Start) -> None:
 
 
 @pytest.mark.thorough
-def test_two_that_serve_keep_in_step(tmp_path: Path, serving: Start) -> None:
+def test_two_processes_of_serve_stay_in_step(tmp_path: Path, serving: Start) -> None:
     halves = two_halves(conversation(300))
     here, there = (stored(tmp_path / name, half) for name, half in zip("ab", halves, strict=True))
     one = serving(here, "--reconcile-listen", HERE)
@@ -85,7 +85,7 @@ def test_two_that_serve_keep_in_step(tmp_path: Path, serving: Start) -> None:
 
 
 @pytest.mark.thorough
-def test_an_audit_has_status_1_when_posts_were_made_to_vanish(tmp_path: Path, serving: Start) -> None:
+def test_an_audit_has_status_1_if_posts_were_crafted_to_stay_unfound(tmp_path: Path, serving: Start) -> None:
     base = [ANN.text("default", f"{i}", at=START_MS + 1000 * i) for i in range(500)]
     hidden = vanishing(lambda i: ANN.text("spam", f"{i}", at=START_MS - 10**6 + 1000 * i))
     one = serving(stored(tmp_path / "a", base + hidden), "--reconcile-listen", HERE)
@@ -103,12 +103,12 @@ def test_an_audit_has_status_1_when_posts_were_made_to_vanish(tmp_path: Path, se
     assert "crafted so that reconciliation cannot find" in for_people.stdout
     fewer = stored(tmp_path / "c", base[::2])
     by_itself = json_of(cablestore("reconcile", port, "--audit", "--json", "--after", "2000-01-01", store=fewer))
-    assert by_itself["there_only"] >= 250, "comparing what differs by itself comes upon the others too"
+    assert by_itself["there_only"] >= 250, "a comparison of ordinary differences must find the other posts too"
     assert by_itself["by_design"] is False
 
 
 @pytest.mark.thorough
-def test_what_cannot_be_is_one_line(tmp_path: Path, serving: Start) -> None:
+def test_impossible_requests_print_one_line(tmp_path: Path, serving: Start) -> None:
     here = stored(tmp_path / "a", conversation(10))
     one = serving(stored(tmp_path / "b", [], DRAFT8), "--listen", HERE, "--reconcile-listen", HERE)
     assert "the dialects differ: legacy was requested, this store has draft8" in refused(
@@ -124,7 +124,7 @@ def test_what_cannot_be_is_one_line(tmp_path: Path, serving: Start) -> None:
 
 
 @pytest.mark.thorough
-def test_a_full_disk_ends_it_and_leaves_what_was_stored(tmp_path: Path, serving: Start) -> None:
+def test_a_full_disk_ends_reconciliation_and_leaves_a_valid_store(tmp_path: Path, serving: Start) -> None:
     """The process must not write files of more than 600 kB, which simulates a full disk."""
     texts = [ANN.text("default", f"{i}" + "x" * 3_900) for i in range(600)]
     one = serving(stored(tmp_path / "a", texts), "--reconcile-listen", HERE)
@@ -140,5 +140,5 @@ def test_a_full_disk_ends_it_and_leaves_what_was_stored(tmp_path: Path, serving:
     found = json_of(cablestore("reconcile", port, "--json", store=tmp_path / "b"))
     assert found["posts_received"] <= 600
     assert one.stop() == 0
-    assert one.logged("reconciled", outcome="refused"), "it was told why"
+    assert one.logged("reconciled", outcome="refused"), "the peer did not receive the reason"
     assert digest(tmp_path / "a") == digest(tmp_path / "b")

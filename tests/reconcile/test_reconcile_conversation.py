@@ -118,7 +118,7 @@ def test_any_histories_become_equal(history: tuple[Dialect, list[Post]], data: s
 
 
 @pytest.mark.thorough
-def test_deletions_go_behind_all_others() -> None:
+def test_deletions_are_sent_after_all_other_posts() -> None:
     """The targets of a deletion are sent before it, so both stores keep the same skeletons."""
     texts = [ANN.text("default", f"{i}" + "x" * 500) for i in range(2_000)]
     gone = [ANN.delete(*texts[:1_000])]
@@ -129,7 +129,7 @@ def test_deletions_go_behind_all_others() -> None:
     assert other.came == raws(*texts)
 
 
-def test_a_talk_compares_the_state_at_its_beginning() -> None:
+def test_a_conversation_compares_the_states_at_its_beginning() -> None:
     """Posts that are stored meanwhile wait for the next one. Posts that are deleted meanwhile are not sent."""
     here, there = two_halves(conversation(1_000))
     stores = with_stores(here, there)
@@ -161,7 +161,7 @@ def test_a_talk_compares_the_state_at_its_beginning() -> None:
         (Terms(from_ms=START_MS + 10_000), Terms(until_ms=START_MS + 20_000)),
     ],
 )
-def test_only_the_times_that_both_want(terms: Terms, of_peer: Terms) -> None:
+def test_only_posts_in_the_times_of_both_sides_are_exchanged(terms: Terms, of_peer: Terms) -> None:
     texts = [ANN.text("default", f"{i}", at=START_MS + 1000 * i) for i in range(30)]
     stores = with_stores(texts[::2], texts[1::2])
     with Side(stores[0], terms) as one, Side(stores[1], of_peer) as other:
@@ -170,7 +170,7 @@ def test_only_the_times_that_both_want(terms: Terms, of_peer: Terms) -> None:
     assert sorted(other.came) == sorted(raws(*texts[10:20:2]))
 
 
-def test_only_the_channels_that_both_want_and_what_has_none() -> None:
+def test_only_posts_in_channels_of_both_sides_or_without_a_channel_are_exchanged() -> None:
     texts = [ANN.text(name, name) for name in ("a", "b", "c")]
     texts.append(ANN.named("Ann"))
     stores = with_stores(texts, [])
@@ -194,7 +194,7 @@ def test_a_side_that_accepts_nothing_still_sends(takes: tuple[bool, bool]) -> No
 @pytest.mark.thorough
 @settings(max_examples=15)
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=6))
-def test_talks_that_break_off_lose_nothing(breaks: list[int]) -> None:
+def test_interrupted_conversations_lose_nothing(breaks: list[int]) -> None:
     """Conversations break after any number of frames; the last one does not.
 
     Frames are smaller than usual, so there are more.
@@ -210,7 +210,7 @@ def test_talks_that_break_off_lose_nothing(breaks: list[int]) -> None:
 # --- auditing --------------------------------------------------------------------------------------
 
 
-def test_an_audit_reports_posts_that_were_made_to_vanish() -> None:
+def test_an_audit_reports_posts_that_were_crafted_to_stay_unfound() -> None:
     """Real signed posts, some of which have XOR 0, are not moved by a reconciliation. The audit reports their times.
 
     It ends although the sets still differ.
@@ -234,7 +234,7 @@ def test_an_audit_reports_posts_that_were_made_to_vanish() -> None:
 
 
 @pytest.mark.parametrize("number", [0, 5, 400])
-def test_an_audit_of_what_differs_by_itself_finds_nothing_more(number: int) -> None:
+def test_an_audit_of_ordinary_differences_finds_no_crafted_posts(number: int) -> None:
     stores = with_stores(*two_halves(conversation(number)))
     with Side(stores[0], purpose=Purpose.AUDIT) as one, Side(stores[1]) as other:
         talk_between(one, other)
@@ -284,7 +284,7 @@ def test_impossible_terms_are_rejected_with_a_reason(frame: bytes, reason: EndRe
             asking.take(encode_frame(number, Ended(reason, "no")))
 
 
-def test_frames_of_another_talk_are_passed_over() -> None:
+def test_frames_of_another_conversation_are_ignored() -> None:
     with begun(conversation(20)) as side:
         for message in (Done(1), PostsFrame(5, (b"x",)), Ended(EndReason.OTHER, "x")):
             side.take(encode_frame(8, message))
@@ -304,7 +304,7 @@ def test_frames_of_another_talk_are_passed_over() -> None:
     ],
     ids=lambda message: type(message).__name__,
 )
-def test_frames_out_of_turn_end_a_talk(message: ConversationMessage) -> None:
+def test_frames_out_of_turn_end_a_conversation(message: ConversationMessage) -> None:
     with begun(conversation(20)) as side, pytest.raises(ReconcileError):
         side.take(encode_frame(7, message))
 
@@ -320,7 +320,7 @@ NEW = ANN.text("default", "x", at=START_MS + 5_000)
         ([], Terms(from_ms=START_MS + 9_000)),
         ([], Terms(accepts_posts=False)),
     ],
-    ids=["it is here", "later", "earlier", "nothing is taken"],
+    ids=["known", "later", "earlier", "nothing is accepted"],
 )
 def test_unneeded_posts_are_rejected(held: list[Post], terms: Terms) -> None:
     """MAX_TALK_UNASKED: other posts, and repeated ones, are not stored. Too many of them end the conversation."""
@@ -372,7 +372,7 @@ def test_unstored_batches_have_a_limit() -> None:
             side.talk.receive(encode_frame(7, PostsFrame(4, ())), at_s=0.0)
 
 
-def test_payloads_and_batches_are_short() -> None:
+def test_the_size_of_payloads_and_batches_is_limited() -> None:
     """A frame exceeds TALK_PAYLOAD_SIZE_BYTES or TALK_BATCH_SIZE_BYTES by at most one post.
 
     The first ones have about TALK_FIRST_PAYLOAD_SIZE_BYTES and at least TALK_LEAST_BATCH_SIZE_BYTES.
@@ -388,9 +388,9 @@ def test_payloads_and_batches_are_short() -> None:
     assert len(other.came) == 3_000
 
 
-@pytest.mark.thorough("takes")
-@pytest.mark.parametrize("is_here", [True, False], ids=["gives", "takes"])
-def test_ids_of_missing_posts_do_not_travel(is_here: bool) -> None:
+@pytest.mark.thorough("receives")
+@pytest.mark.parametrize("is_here", [True, False], ids=["sends", "receives"])
+def test_ids_of_missing_posts_are_not_sent(is_here: bool) -> None:
     """If one side has no posts, the other one sends posts instead of ids. Older versions need the ids."""
     texts = [ANN.text("default", f"{i}") for i in range(2_000)]
 
@@ -403,8 +403,8 @@ def test_ids_of_missing_posts_do_not_travel(is_here: bool) -> None:
     assert compared_size_bytes(hears=True) < 3 * 1_900 < 33 * 1_900 < compared_size_bytes(hears=False)
 
 
-@pytest.mark.parametrize("is_here", [True, False], ids=["gives", "takes"])
-def test_what_is_later_than_all_else_comes_with_the_first_answer(is_here: bool) -> None:
+@pytest.mark.parametrize("is_here", [True, False], ids=["sends", "receives"])
+def test_the_latest_posts_are_sent_with_the_first_answer(is_here: bool) -> None:
     """Ranges are not split, because each split needs a round trip."""
     texts = [ANN.text("default", f"{i}", at=START_MS + 1000 * i) for i in range(1_000)]
     halves = (texts, texts[:800]) if is_here else (texts[:800], texts)
@@ -421,7 +421,7 @@ def test_what_is_later_than_all_else_comes_with_the_first_answer(is_here: bool) 
         assert not set(taker.came) - set(raws(*texts[800:]))
 
 
-def test_the_largest_post_travels() -> None:
+def test_the_largest_post_is_transferred() -> None:
     largest = ANN.text(
         "x" * limits.MAX_CHANNEL_CODEPOINTS, "y" * 4_096, links=tuple(bytes((i % 256,)) * 32 for i in range(8_050))
     )
@@ -453,7 +453,7 @@ def test_differences_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert are_alike(one, other)
 
 
-def test_frames_that_are_held_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_held_frames_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """MAX_TALK_HELD_FRAMES: memory is bounded for a peer that does not confirm batches and continues to send frames."""
     monkeypatch.setattr(outgoing, "MAX_TALK_UNSENT", 10)
     monkeypatch.setattr(outgoing, "TALK_BATCH_SIZE_BYTES", 1)
@@ -472,7 +472,9 @@ def test_frames_that_are_held_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.thorough("0", "60")
 @pytest.mark.parametrize("unsent", [0, 30, 60])
-def test_two_sides_with_much_to_send_do_not_wait_for_each_other(unsent: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_sides_with_many_posts_to_send_do_not_wait_for_each_other(
+    unsent: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """MAX_TALK_UNSENT on both sides at once, with disks so slow that all four batches are in transit."""
     monkeypatch.setattr(outgoing, "MAX_TALK_UNSENT", unsent)
     monkeypatch.setattr(conversations, "MAX_TALK_HELD_FRAMES", 6)  # more than honest peers need
@@ -500,7 +502,7 @@ def test_audits_of_a_peer_have_a_limit() -> None:
             side.take(question)
 
 
-def test_a_peer_that_agrees_to_more_is_not_believed() -> None:
+def test_an_agreement_to_more_than_was_requested_is_rejected() -> None:
     [store] = with_stores([])
     with Side(store, Terms(from_ms=1_000)) as side:
         side.talk.begin()
@@ -523,7 +525,7 @@ def whole_talk() -> tuple[list[Post], tuple[list[Post], list[Post]], list[bytes]
 @pytest.mark.thorough
 @settings(max_examples=150)
 @given(st.data())
-def test_whatever_a_peer_says_ends_in_order_or_in_an_error(data: st.DataObject) -> None:
+def test_any_frames_of_a_peer_end_in_order_or_in_an_error(data: st.DataObject) -> None:
     """The frames of a real conversation are damaged, omitted, repeated or truncated."""
     posts, halves, frames = whole_talk()
     heard = data.draw(st.lists(st.sampled_from(frames), max_size=8)) if data.draw(st.booleans()) else frames

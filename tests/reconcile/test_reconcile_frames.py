@@ -54,12 +54,12 @@ MESSAGES: st.SearchStrategy[ConversationMessage] = st.one_of(
 
 
 @given(st.integers(0, MAX_NUMBER), MESSAGES)
-def test_what_is_written_is_read(number: int, message: ConversationMessage) -> None:
+def test_encoded_frames_are_decoded_unchanged(number: int, message: ConversationMessage) -> None:
     assert decode_frame(encode_frame(number, message)) == (number, message)
 
 
 @given(st.data())
-def test_any_bytes_give_a_frame_or_an_error(data: st.DataObject) -> None:
+def test_any_bytes_result_in_a_frame_or_an_error(data: st.DataObject) -> None:
     good = encode_frame(data.draw(st.integers(0, MAX_NUMBER)), data.draw(MESSAGES))
     raw = bytearray(data.draw(st.one_of(st.binary(max_size=99), st.just(good))))
     for at, byte in data.draw(st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255)), max_size=4)):
@@ -92,7 +92,7 @@ def test_frames_have_a_limit() -> None:
         decode_frame(b"\x02\x01\x01\x00\x00\x82\x20")
 
 
-def test_reasons_that_are_not_known_are_others() -> None:
+def test_unknown_reasons_are_decoded_as_other() -> None:
     assert decode_frame(b"\x03\x01\x63\x00") == (1, Ended(EndReason.OTHER, ""))
     with pytest.raises(ReconcileError, match="unknown type 11"):
         decode_frame(b"\x0b\x01")
@@ -101,7 +101,7 @@ def test_reasons_that_are_not_known_are_others() -> None:
 
 
 @given(TERMS, TERMS)
-def test_terms_of_both_are_within_those_of_each(one: Terms, other: Terms) -> None:
+def test_common_terms_are_within_those_of_each_side(one: Terms, other: Terms) -> None:
     both = one.narrowed(other)
     assert both.is_within(one)
     assert both.is_within(other)

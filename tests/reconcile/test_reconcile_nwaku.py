@@ -22,16 +22,16 @@ from cablestore.reconcile.payload import Header, Shards, Topics
         ("session_nwaku_v037_no_topics", NWAKU_037, Topics()),
     ],
 )
-def test_recorded_sessions(transcript: str, dialect: SyncDialect, header: Header) -> None:
+def test_recorded_sessions_are_replayed_byte_for_byte(transcript: str, dialect: SyncDialect, header: Header) -> None:
     """The model sends the recorded bytes. The session finds the same on either side, and with another session."""
-    told = VECTORS["session_parameters"]
-    first_ns, last_ns = told["window"]
+    parameters = VECTORS["session_parameters"]
+    first_ns, last_ns = parameters["window"]
     ids = [an_id(f"waku-sync-kat-{i}", NOW_NS + i * 1_000_003) for i in range(64)]
-    here = [i for at, i in enumerate(ids) if at not in told["initiator_lacks"]]
-    there = [i for at, i in enumerate(ids) if at not in told["responder_lacks"]]
+    here = [i for at, i in enumerate(ids) if at not in parameters["initiator_lacks"]]
+    there = [i for at, i in enumerate(ids) if at not in parameters["responder_lacks"]]
 
     def model(held: list[SyncID]) -> NwakuPeer:
-        return NwakuPeer(held, dialect, header, threshold=told["threshold"], partitions=told["partitions"])
+        return NwakuPeer(held, dialect, header, threshold=parameters["threshold"], partitions=parameters["partitions"])
 
     initiator = model(here)
     outcome = converse(initiator, model(there), initiator.initiate(first_ns, last_ns))
@@ -52,7 +52,7 @@ def test_recorded_sessions(transcript: str, dialect: SyncDialect, header: Header
 
 
 @pytest.mark.parametrize("vector", VECTORS["equal_partitioning"], ids=lambda vector: f"{vector['a']}-{vector['b']}")
-def test_the_model_cuts_time_as_deployed_nodes_do(vector: dict[str, Any]) -> None:
+def test_the_model_splits_time_as_deployed_nodes_do(vector: dict[str, Any]) -> None:
     assert equal_partitioning(vector["a"], vector["b"], vector["count"]) == [tuple(part) for part in vector["parts"]]
 
 
@@ -60,7 +60,9 @@ def test_the_model_cuts_time_as_deployed_nodes_do(vector: dict[str, Any]) -> Non
 @pytest.mark.parametrize("begins", ["ours", "theirs"])
 @settings(max_examples=40)
 @given(pair=sets(most=1_500), threshold=st.sampled_from([4, 100]))
-def test_with_a_deployed_peer_nothing_is_lost(dialect: SyncDialect, begins: str, pair: Pair, threshold: int) -> None:
+def test_a_session_with_a_deployed_peer_loses_nothing(
+    dialect: SyncDialect, begins: str, pair: Pair, threshold: int
+) -> None:
     """The session finds exactly the difference on either side, even if deployed peers lose it among themselves.
 
     An empty peer does not learn the missing ids: it expects to be sent the posts.
@@ -80,7 +82,7 @@ def test_with_a_deployed_peer_nothing_is_lost(dialect: SyncDialect, begins: str,
 
 
 @pytest.mark.parametrize("dialect", [NWAKU_036, NWAKU_037], ids=lambda dialect: dialect.name)
-def test_what_deployed_peers_lose_among_themselves_is_found_with_one_of_ours(dialect: SyncDialect) -> None:
+def test_a_session_finds_differences_that_deployed_peers_lose_among_themselves(dialect: SyncDialect) -> None:
     """With more than a hundred ids within eight nanoseconds, the range is missing from their answers."""
     flood = [an_id(f"{number}") for number in range(150)]
     here, there = flood[1:], flood[:-1]
@@ -100,7 +102,7 @@ def test_what_deployed_peers_lose_among_themselves_is_found_with_one_of_ours(dia
         assert converse(one, session(there, dialect), begun).is_exactly(here, there)
 
 
-def test_a_deployed_peer_of_other_shards() -> None:
+def test_a_deployed_peer_with_other_shards_is_detected() -> None:
     """The peer answers with an empty frame, and accepts the frames of the session."""
     header = Shards(1, (7,))
     ours, theirs = session([an_id("a")], NWAKU_036), NwakuPeer([an_id("b")], NWAKU_036, header)

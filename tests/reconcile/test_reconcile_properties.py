@@ -112,21 +112,21 @@ def ours_find(here: list[SyncID], there: list[SyncID], fan_out: int = 8, thresho
 
 
 @pins("empty item set (reconciled)")
-def test_an_empty_item_set() -> None:
+def test_an_empty_item_set_is_decoded() -> None:
     out = bytearray()
     write_item_set(out, ItemSet([], reconciled=True))
     assert read_item_set(bytes(out), NWAKU_037) == (ItemSet([], reconciled=True), 2)
 
 
 @pins("27 trailing zero bytes")
-def test_an_item_set_and_zeros_behind_it() -> None:
+def test_zeros_after_an_item_set_are_not_read() -> None:
     out = bytearray()
     write_item_set(out, ItemSet(numbered(10), reconciled=False))
     assert read_item_set(bytes(out) + bytes(27), NWAKU_037) == (ItemSet(numbered(10), reconciled=False), len(out))
 
 
 @pins("4 item-set ranges")
-def test_four_ranges_of_each_kind() -> None:
+def test_four_ranges_of_each_kind_are_decoded_unchanged() -> None:
     """The ranges have lower bounds too."""
     ids = numbered(40)
     items: list[Content] = [ItemSet(ids[at : at + 10], reconciled=False) for at in (0, 10, 20, 30)]
@@ -141,7 +141,7 @@ def test_four_ranges_of_each_kind() -> None:
 
 
 @pins("2048 items t=1000..3047")
-def test_a_large_range_is_cut_into_fingerprints() -> None:
+def test_a_large_range_is_split_into_fingerprints() -> None:
     ids = numbered(2048)
     parts, have, need = answered(peer(ids, 100, 8), [asked(altered(ids, 70))])
     assert (kinds(parts), have, need) == ("F" * 8, [], [])
@@ -152,7 +152,7 @@ def test_a_large_range_is_cut_into_fingerprints() -> None:
 
 
 @pins("8 items, thr 4 parts 2")
-def test_a_small_range_is_cut_into_item_sets() -> None:
+def test_a_small_range_is_split_into_item_sets() -> None:
     """The session of this package sends fingerprints of both halves, and finds the same."""
     ids = numbered(8)
     parts, _, _ = answered(peer(ids, 4, 2), [asked(altered(ids, 3))])
@@ -161,7 +161,7 @@ def test_a_small_range_is_cut_into_item_sets() -> None:
 
 
 @pins("second round on the 1/8 sub-slice")
-def test_a_second_round() -> None:
+def test_the_second_round_of_a_large_range_sends_item_sets() -> None:
     ids = numbered(2048)
     other = altered(ids, 70)
     first, _, _ = answered(peer(ids, 100, 8), [asked(other)])
@@ -196,7 +196,7 @@ def rounds(here: list[SyncID], there: list[SyncID], threshold: int = 100) -> lis
 
 
 @pins("2000 items, diff at 137")
-def test_from_one_fingerprint_to_one_difference() -> None:
+def test_one_fingerprint_leads_to_one_difference_in_three_rounds() -> None:
     ids = numbered(2000)
     other = altered(ids, 137)
     assert rounds(ids, other) == ["F" * 8, "I" * 8, "I" * 8, ""]
@@ -208,7 +208,7 @@ def test_from_one_fingerprint_to_one_difference() -> None:
 
 
 @pins("two FP ranges of 60 items")
-def test_of_two_ranges_one_differs() -> None:
+def test_only_the_differing_one_of_two_ranges_is_answered() -> None:
     ids = numbered(120)
     other = altered(ids, 100)
     message = [asked(other, over(ids[:60])), asked(other, over(ids[60:]))]
@@ -221,7 +221,7 @@ def test_of_two_ranges_one_differs() -> None:
 
 
 @pins("300 items thr 50")
-def test_eight_item_sets() -> None:
+def test_three_hundred_items_are_sent_as_eight_item_sets() -> None:
     ids = numbered(300)
     parts, _, _ = answered(peer(altered(ids, 123), 50, 8), [asked(ids)])
     assert kinds(parts) == "I" * 8
@@ -231,7 +231,7 @@ def test_eight_item_sets() -> None:
 
 @pytest.mark.thorough
 @pins("80000 items, diff at N-10")
-def test_three_rounds_of_fingerprints() -> None:
+def test_eighty_thousand_items_take_three_rounds_of_fingerprints() -> None:
     """The sessions of this package need one more round, and a fraction of the bytes."""
     ids = numbered(80_000)
     assert rounds(ids, altered(ids, 79_990)) == ["F" * 8] * 3 + ["I" * 8] * 2 + [""]
@@ -253,17 +253,17 @@ def test_identical_sets_are_skipped() -> None:
 
 
 @pins("1000 items vs ~10% remote")
-def test_what_the_other_side_lacks_comes_in_order() -> None:
+def test_missing_ids_of_the_other_side_are_found_in_order() -> None:
     ids, rng = numbered(1000), random.Random(1)
     remote = [i for i in ids if rng.random() < 0.1]
-    told = Payload(HEADERS["nwaku-0.37"], [PayloadPart(over(ids), ItemSet(remote, reconciled=True))])
-    step = session(ids, NWAKU_037).receive(encode(told, NWAKU_037), at_s=0.0)
+    remote_payload = Payload(HEADERS["nwaku-0.37"], [PayloadPart(over(ids), ItemSet(remote, reconciled=True))])
+    step = session(ids, NWAKU_037).receive(encode(remote_payload, NWAKU_037), at_s=0.0)
     assert step.have == [i for i in ids if i not in set(remote)]
     assert step.need == []
 
 
 @pins("insert returns length")
-def test_a_duplicate_is_neither_an_error_nor_new() -> None:
+def test_a_duplicate_is_ignored() -> None:
     changing, (one, other) = MemorySet(), numbered(2)
     lengths = []
     for sync_id in (one, other, other):
@@ -273,7 +273,7 @@ def test_a_duplicate_is_neither_an_error_nor_new() -> None:
 
 
 @pins("prune(500)")
-def test_pruning() -> None:
+def test_pruned_ids_leave_the_set() -> None:
     changing = MemorySet(SyncID(at, keccak256(f"msg{at}".encode())) for at in range(1000))
     old = changing.snapshot().items(of_times(0, 500))
     assert [changing.discard(sync_id) for sync_id in old] == [True] * 500
@@ -282,7 +282,7 @@ def test_pruning() -> None:
 
 
 @pins("topic table slot is recycled")
-def test_a_topic_that_was_emptied_is_filled_again() -> None:
+def test_an_emptied_set_can_be_filled_again() -> None:
     """This package has a set for each topic instead of a table, and an emptied set leaves no state."""
     changing = MemorySet(numbered(300))
     for sync_id in numbered(300):
@@ -297,26 +297,26 @@ def test_a_topic_that_was_emptied_is_filled_again() -> None:
 
 
 @pins("both empty")
-def test_both_are_empty() -> None:
+def test_two_empty_sides_find_nothing() -> None:
     ours_find([], [])
 
 
 @pins("empty client/full server")
-def test_one_is_empty() -> None:
+def test_a_side_is_found_whole_if_the_other_is_empty() -> None:
     three = [an_id(name) for name in "abc"]
     ours_find([], three)
     ours_find(three, [])
 
 
 @pins("1 common + 1 each side")
-def test_one_each() -> None:
+def test_one_different_id_on_each_side_is_found() -> None:
     a, b, c = (an_id(name) for name in "abc")
     outcome = ours_find([a, b], [a, c])
     assert (outcome.have, outcome.need) == ([b], [c])
 
 
 @pins("shards {1,2,3,4}")
-def test_shards_of_which_some_are_shared() -> None:
+def test_only_common_shards_are_reconciled() -> None:
     def side(name: str, shards: tuple[int, ...]) -> ReconcileSession:
         topic_of = {an_id(f"{shard} {name}"): f"/waku/2/rs/1/{shard}" for shard in shards}
 
@@ -338,7 +338,7 @@ def test_shards_of_which_some_are_shared() -> None:
 
 
 @pins("100k msgs 1 diff")
-def test_one_of_a_hundred_thousand() -> None:
+def test_one_difference_in_a_hundred_thousand_is_found() -> None:
     ids = spread(100_000)
     outcome = ours_find(ids, ids[:777] + ids[778:])
     assert outcome.have == [ids[777]]
@@ -346,7 +346,7 @@ def test_one_of_a_hundred_thousand() -> None:
 
 
 @pins("10k msgs 1k missing")
-def test_a_thousand_of_ten_thousand() -> None:
+def test_a_thousand_differences_in_ten_thousand_are_found() -> None:
     """All thousand differences are found; the deployed test accepts 900."""
     ids = spread(10_000)
     assert len(ours_find(ids, ids[1_000:]).have) == 1_000
@@ -358,7 +358,7 @@ full_size = [1, pytest.param(10, marks=pytest.mark.soak)]
 @pytest.mark.thorough
 @pins("400k msgs 100k missing")
 @pytest.mark.parametrize("times", full_size)
-def test_a_quarter(times: int) -> None:
+def test_a_missing_quarter_is_found(times: int) -> None:
     """All differences are found; the deployed test asserts that some are missed. The size is a tenth except in a
     soak."""
     ids = spread(40_000 * times)
@@ -366,7 +366,7 @@ def test_a_quarter(times: int) -> None:
 
 
 @pins("100 msgs 20 diff")
-def test_twenty_of_a_hundred() -> None:
+def test_twenty_differences_in_a_hundred_are_found() -> None:
     ids = spread(100, over_ns=10**9)
     assert len(ours_find(ids[20:], ids).need) == 20
 
@@ -374,21 +374,21 @@ def test_twenty_of_a_hundred() -> None:
 @pytest.mark.thorough
 @pins("500k msgs 300k missing")
 @pytest.mark.parametrize("times", full_size)
-def test_most_of_one_second(times: int) -> None:
+def test_missing_ids_within_one_second_are_found(times: int) -> None:
     """The size is a tenth except in a soak."""
     ids = spread(50_000 * times, over_ns=10**9)
     assert len(ours_find(ids, ids[30_000 * times :]).have) == 30_000 * times
 
 
 @pins("sharing an 8-byte prefix")
-def test_hashes_that_are_alike() -> None:
+def test_hashes_with_a_common_prefix_are_distinguished() -> None:
     one, other = SyncID(NOW_NS, bytes(8) + b"\x01" * 24), SyncID(NOW_NS, bytes(8) + b"\x02" * 24)
     for dialect in (SPEC, NWAKU_036, NWAKU_037):
         assert reconciled([one, other], [one], dialect).is_exactly([one, other], [one])
 
 
 @pins("all-zero hash at t=0")
-def test_ids_outside_of_the_window() -> None:
+def test_ids_outside_the_window_are_ignored() -> None:
     strange = [SyncID(0, bytes(32)), SyncID(NOW_NS + TEN_YEARS_NS, an_id("late").hash)]
     for dialect in (SPEC, NWAKU_036, NWAKU_037):
         assert reconciled([*strange, an_id("in")], [], dialect, within=of_times(NOW_NS, NOW_NS + HOUR_NS)).have == [
@@ -397,7 +397,7 @@ def test_ids_outside_of_the_window() -> None:
 
 
 @pins("duplicate ingress")
-def test_what_comes_twice_is_found_once() -> None:
+def test_duplicate_ids_are_found_once() -> None:
     one = an_id("one")
     assert ours_find([one, one], []).have == [one]
     side = session([], NWAKU_037)
@@ -426,7 +426,7 @@ def moved(posts: dict[SyncID, Any], sent: list[SyncID], need: list[SyncID], stor
 
 
 @pins("1 message lands")
-def test_a_post_is_stored_soon_after_it_was_found_missing(tmp_path: Path) -> None:
+def test_a_missing_post_is_found_and_stored(tmp_path: Path) -> None:
     post = ANN.text("tea", "is ready")
     sync_id = waku_id(post)
     with CableStore.open(tmp_path / "store") as store:
@@ -436,7 +436,7 @@ def test_a_post_is_stored_soon_after_it_was_found_missing(tmp_path: Path) -> Non
 
 
 @pins("17-in/20-out window")
-def test_exactly_what_is_missing_within_the_window_is_transferred(tmp_path: Path) -> None:
+def test_only_the_missing_posts_within_the_window_are_stored(tmp_path: Path) -> None:
     """There are 17 posts in the window, 20 outside of it.
 
     The benchmark has the million, which is too large for this test.
@@ -451,7 +451,7 @@ def test_exactly_what_is_missing_within_the_window_is_transferred(tmp_path: Path
 
 
 @pins("decode of hostile bytes")
-def test_what_is_untested_there() -> None:
+def test_hostile_inputs_that_deployed_nodes_do_not_test_are_handled() -> None:
     """Each of these has tests in the other files."""
     for hostile in (bytes.fromhex("0102"), b"\xff" * 50, bytes(2**24 + 1)):
         with pytest.raises(ReconcileError):

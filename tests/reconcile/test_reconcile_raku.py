@@ -46,7 +46,7 @@ async def converged(here: CableStore, there: CableStore) -> ReconcileReport:
     [(FEW, 4_000), pytest.param(None, 250_000, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])],
     ids=["some channels", "all channels"],
 )
-def test_random_nine_tenths_converge(
+def test_stores_with_random_nine_tenths_of_real_posts_converge(
     data: Path, tmp_path: Path, channels: frozenset[str] | None, least_posts: int
 ) -> None:
     posts = posts_of(data, tmp_path, channels)

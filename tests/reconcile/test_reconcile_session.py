@@ -45,7 +45,7 @@ def test_the_example_of_the_package_finds_the_difference(capsys: pytest.CaptureF
 @in_each
 @settings(max_examples=60)
 @given(pair=sets(), splitting=splittings)
-def test_both_sides_end_with_exactly_the_difference(dialect: SyncDialect, pair: Pair, splitting: Splitting) -> None:
+def test_both_sides_find_exactly_the_difference(dialect: SyncDialect, pair: Pair, splitting: Splitting) -> None:
     here, there = pair
     assert reconciled(here, there, dialect, splitting=splitting).is_exactly(here, there)
 
@@ -53,7 +53,7 @@ def test_both_sides_end_with_exactly_the_difference(dialect: SyncDialect, pair: 
 @in_each
 @settings(max_examples=30)
 @given(pair=sets(most=1_000), cut=st.lists(st.integers(0, 8), max_size=4), splitting=splittings)
-def test_sessions_that_break_off_lose_nothing(
+def test_interrupted_sessions_lose_nothing(
     dialect: SyncDialect, pair: Pair, cut: list[int], splitting: Splitting
 ) -> None:
     """Posts that were found before the break are sent. The next session, begun by the other side, finds the rest."""
@@ -86,7 +86,7 @@ def test_only_the_window_is_reconciled(dialect: SyncDialect, pair: Pair, data: s
 
 @settings(max_examples=40)
 @given(pair=sets(most=1_000), data=st.data())
-def test_several_ranges_cut_anywhere(pair: Pair, data: st.DataObject) -> None:
+def test_several_ranges_with_any_bounds_are_reconciled(pair: Pair, data: st.DataObject) -> None:
     """In the specification's dialect they are also split between ids of one time, with fingerprints and whole."""
     here, there = pair
     known = sorted({*here, *there, an_id("a"), an_id("b")})
@@ -105,7 +105,7 @@ def test_several_ranges_cut_anywhere(pair: Pair, data: st.DataObject) -> None:
 # --- costs -------------------------------------------------------------------------------------------
 
 
-def test_one_difference_among_many_costs_little() -> None:
+def test_one_difference_in_a_large_set_takes_few_bytes() -> None:
     """One difference among a million costs 2.2 kB. Among the 20,000 of this test, the tree has a few levels less."""
     known = spread(20_000)
     outcome = reconciled(known, known[1:], splitting=Splitting(skip_equal_sets=True))
@@ -114,14 +114,14 @@ def test_one_difference_among_many_costs_little() -> None:
     assert len(outcome.said) <= 9
 
 
-def test_equal_sets_cost_one_fingerprint() -> None:
+def test_equal_sets_exchange_one_fingerprint() -> None:
     known = spread(1_000)
     outcome = reconciled(known, known)
     assert [len(said) for said in outcome.said] == [46, 4]
 
 
 @in_each
-def test_thousands_of_one_time(dialect: SyncDialect) -> None:
+def test_thousands_of_ids_with_one_time_are_reconciled(dialect: SyncDialect) -> None:
     """Deployed peers find none of these.
 
     The specification's bounds split them, and nwaku's send them whole, once each way.
@@ -134,7 +134,7 @@ def test_thousands_of_one_time(dialect: SyncDialect) -> None:
 
 @in_each
 @pytest.mark.parametrize("missing", [0, 1, 100, 198])
-def test_hashes_that_differ_in_their_last_byte_alone(dialect: SyncDialect, missing: int) -> None:
+def test_hashes_that_differ_only_in_their_last_byte_are_distinguished(dialect: SyncDialect, missing: int) -> None:
     """A bound between two of them has a whole hash, and must arrive unchanged."""
     alike = [SyncID(NOW_NS, bytes(range(1, 32)) + bytes((last,))) for last in range(200)]
     here, there = alike[:missing] + alike[missing + 1 :], alike[:-1]
@@ -142,7 +142,7 @@ def test_hashes_that_differ_in_their_last_byte_alone(dialect: SyncDialect, missi
         assert reconciled(here, there, dialect, splitting=splitting).is_exactly(here, there)
 
 
-def test_a_large_difference_is_spread_over_frames() -> None:
+def test_a_large_difference_is_divided_into_frames() -> None:
     """Each payload has about the size of a frame, even if only one side has posts."""
     known = spread(5_000)
     splitting = Splitting(frame_size_bytes=20_000, skip_equal_sets=True)
@@ -153,7 +153,7 @@ def test_a_large_difference_is_spread_over_frames() -> None:
         assert outcome.size_bytes < 2.5 * 38 * 5_000
 
 
-def test_skip_for_equal_sets_only_where_the_peer_is_known_to_take_it() -> None:
+def test_equal_item_sets_are_skipped_only_if_the_peer_supports_it() -> None:
     """In the specification's dialect item sets are echoed."""
     known = spread(3)
     asked = encode(Payload(HEADERS["spec"], [PayloadPart(EVERYTHING, ItemSet(sorted(known), reconciled=False))]), SPEC)
@@ -174,7 +174,9 @@ def test_skip_for_equal_sets_only_where_the_peer_is_known_to_take_it() -> None:
         (NWAKU_037, Topics(("a",)), Topics(("b",)), b""),
     ],
 )
-def test_peers_that_do_not_match(dialect: SyncDialect, one: Header, other: Header, rejection: bytes) -> None:
+def test_mismatched_headers_are_detected_by_both_sides(
+    dialect: SyncDialect, one: Header, other: Header, rejection: bytes
+) -> None:
     """Each dialect has a separate answer, and both sides detect it."""
     initiator, responder = session([an_id("a")], dialect, header=one), session([], dialect, header=other)
     first = initiator.initiate(at_s=0.0)
@@ -186,7 +188,7 @@ def test_peers_that_do_not_match(dialect: SyncDialect, one: Header, other: Heade
 
 
 @in_each
-def test_peers_that_match_and_have_the_same(dialect: SyncDialect) -> None:
+def test_peers_with_equal_headers_and_sets_are_not_a_mismatch(dialect: SyncDialect) -> None:
     ours, theirs = session([], dialect), session([], dialect)
     converse(ours, theirs, ours.initiate(at_s=0.0))
     assert not ours.is_mismatch
@@ -195,7 +197,7 @@ def test_peers_that_match_and_have_the_same(dialect: SyncDialect) -> None:
 
 @settings(max_examples=40)
 @given(sets(most=500), st.randoms(use_true_random=False))
-def test_only_topics_of_both_are_reconciled(pair: Pair, rng: random.Random) -> None:
+def test_only_common_topics_are_reconciled(pair: Pair, rng: random.Random) -> None:
     """nwaku-0.37: each side reads the set of the common topics as soon as it knows them."""
     of = {sync_id: rng.choice("abc") for sync_id in sorted({*pair[0], *pair[1]})}
 
@@ -216,7 +218,7 @@ def test_only_topics_of_both_are_reconciled(pair: Pair, rng: random.Random) -> N
 
 @settings(max_examples=30)
 @given(sets(most=500), st.data())
-def test_sets_that_change_meanwhile(pair: Pair, data: st.DataObject) -> None:
+def test_changes_during_a_session_do_not_affect_it(pair: Pair, data: st.DataObject) -> None:
     """A session finds the difference of the states at its beginning."""
     changing = [MemorySet(ids) for ids in pair]
     snapshots = [each.snapshot() for each in changing]
@@ -291,7 +293,7 @@ def test_the_defaults_are_the_limits() -> None:
         one.receive(b"", at_s=limits.RECONCILE_TIMEOUT_S + 1)
 
 
-def test_more_ids_of_one_time_than_a_dialect_can_send() -> None:
+def test_more_ids_of_one_time_than_a_dialect_can_send_raise_an_error() -> None:
     """MAX_RECONCILE_ITEMS: nwaku's dialects raise an error for this, the specification's does not."""
     number = limits.MAX_RECONCILE_ITEMS + 1
     flood = MemorySet(SyncID(NOW_NS, at.to_bytes(32, "big")) for at in range(number)).snapshot()
@@ -307,12 +309,12 @@ def test_more_ids_of_one_time_than_a_dialect_can_send() -> None:
 
 
 @pytest.mark.parametrize("bad", [{"fan_out": 1}, {"item_set_threshold": 0}, {"frame_size_bytes": 100}])
-def test_parameters_that_would_never_end(bad: dict[str, Any]) -> None:
+def test_parameters_with_endless_sessions_are_rejected(bad: dict[str, Any]) -> None:
     with pytest.raises(ReconcileError, match="would never end"):
         Splitting(**bad)
 
 
-def test_a_session_that_cannot_begin() -> None:
+def test_invalid_beginnings_of_a_session_are_rejected() -> None:
     hashed = Range(Bound(1, b"x"), Bound(2))
     with pytest.raises(ReconcileError, match="out of order"):
         session([]).initiate(of_times(5, 9), of_times(1, 3), at_s=0.0)
@@ -337,7 +339,7 @@ def test_a_session_that_cannot_begin() -> None:
 @in_each
 @settings(max_examples=100)
 @given(data=st.data())
-def test_any_messages_of_a_peer(dialect: SyncDialect, data: st.DataObject) -> None:
+def test_any_messages_of_a_peer_result_in_answers_or_an_error(dialect: SyncDialect, data: st.DataObject) -> None:
     """Invalid, duplicate, unordered and outside ids result in an answer or a ReconcileError. Ids are never invented."""
     ids = data.draw(sets(most=300))[0]
     known = [*ids[:50], an_id("strange"), SyncID(0, bytes(32)), SyncID(2**63 - 2, b"\xff" * 32)]
@@ -353,10 +355,12 @@ def test_any_messages_of_a_peer(dialect: SyncDialect, data: st.DataObject) -> No
         )
         parts = []
         for low, high in zip(sorted(marks), sorted(marks)[1:], strict=False):
-            told = data.draw(st.lists(st.sampled_from(known), max_size=9).map(lambda s: sorted(s, key=lambda i: i[0])))
+            listed = data.draw(
+                st.lists(st.sampled_from(known), max_size=9).map(lambda s: sorted(s, key=lambda i: i[0]))
+            )
             content = data.draw(
                 st.sampled_from(
-                    [None, bytes(32), b"\x07" * 32, ItemSet(told, reconciled=True), ItemSet(told, reconciled=False)]
+                    [None, bytes(32), b"\x07" * 32, ItemSet(listed, reconciled=True), ItemSet(listed, reconciled=False)]
                 )
             )
             parts.append(PayloadPart(of_times(low, high), content))
@@ -375,7 +379,7 @@ def test_any_messages_of_a_peer(dialect: SyncDialect, data: st.DataObject) -> No
 
 
 @in_each
-def test_a_session_is_over_after_bytes_that_are_not_a_payload(dialect: SyncDialect) -> None:
+def test_a_session_ends_after_an_invalid_payload(dialect: SyncDialect) -> None:
     side = session(spread(9), dialect)
     with pytest.raises(ReconcileError):
         side.receive(b"\xff" * 40, at_s=0.0)
@@ -396,13 +400,13 @@ def empty_sets(number: int) -> list[PayloadPart]:
 
 
 def strange_ids(number: int) -> list[PayloadPart]:
-    told = sorted(spread(number, seed=9, over_ns=10_000_000))
-    return [PayloadPart(of_times(NOW_NS, NOW_NS + 10_000_000), ItemSet(told, reconciled=False))]
+    listed = sorted(spread(number, seed=9, over_ns=10_000_000))
+    return [PayloadPart(of_times(NOW_NS, NOW_NS + 10_000_000), ItemSet(listed, reconciled=False))]
 
 
 @pytest.mark.thorough("lying_fingerprints")
 @pytest.mark.parametrize("hostile", [lying_fingerprints, empty_sets, strange_ids])
-def test_answering_is_linear(hostile: Callable[[int], list[PayloadPart]]) -> None:
+def test_answering_takes_linear_time(hostile: Callable[[int], list[PayloadPart]]) -> None:
     """Four times the input takes about four times the steps, and the answer has little more than a frame."""
     snapshot = MemorySet(spread(20_000, over_ns=10_000_000)).snapshot()
 
@@ -420,7 +424,7 @@ def test_answering_is_linear(hostile: Callable[[int], list[PayloadPart]]) -> Non
     assert steps(4_000) < 5 * steps(1_000)
 
 
-def test_ten_bytes_do_not_make_us_say_everything() -> None:
+def test_an_empty_peer_is_answered_one_frame_at_a_time() -> None:
     """A peer that claims to be empty is answered one frame at a time."""
     known = MemorySet(spread(50_000)).snapshot()
     side = ReconcileSession(lambda _: known, SPEC, HEADERS["spec"], splitting=Splitting(frame_size_bytes=100_000))

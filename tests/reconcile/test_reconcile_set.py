@@ -46,7 +46,7 @@ def plain_fingerprint(known: list[SyncID]) -> Fingerprint:
 
 
 @given(st.lists(st.tuples(ids, st.booleans()), max_size=200), st.lists(ranges, max_size=10))
-def test_answers_are_those_of_a_plain_list(changes: list[tuple[SyncID, bool]], asked: list[Range]) -> None:
+def test_a_set_has_the_answers_of_a_sorted_list(changes: list[tuple[SyncID, bool]], asked: list[Range]) -> None:
     """The answers are compared after any additions and removals, one at a time."""
     changing, model = MemorySet(), set[SyncID]()
     for sync_id, adds in changes:
@@ -69,7 +69,7 @@ def test_answers_are_those_of_a_plain_list(changes: list[tuple[SyncID, bool]], a
 
 
 @given(ids, st.one_of(st.just(b""), st.binary(min_size=32, max_size=32)))
-def test_the_range_around_an_id_holds_it_and_not_its_neighbours(sync_id: SyncID, other: bytes) -> None:
+def test_the_range_around_an_id_contains_it_and_no_neighbours(sync_id: SyncID, other: bytes) -> None:
     around, number = range_around(sync_id), int.from_bytes(sync_id.hash, "big")
     assert around.lower <= sync_id < around.upper <= EVERYTHING.upper
     neighbours = [SyncID(sync_id.timestamp_ns + step, sync_id.hash) for step in (-1, 1)]
@@ -81,7 +81,7 @@ def test_the_range_around_an_id_holds_it_and_not_its_neighbours(sync_id: SyncID,
 
 @settings(max_examples=30)
 @given(sets(most=2_000), st.randoms(use_true_random=False))
-def test_what_was_added_bit_by_bit_equals_what_was_added_at_once(pair: Pair, rng: random.Random) -> None:
+def test_a_set_filled_one_by_one_equals_a_set_filled_at_once(pair: Pair, rng: random.Random) -> None:
     here, there = pair
     changing = MemorySet(there)
     for sync_id in rng.sample(here, len(here)):
@@ -96,7 +96,7 @@ def test_what_was_added_bit_by_bit_equals_what_was_added_at_once(pair: Pair, rng
     assert grown.items(EVERYTHING) == made.items(EVERYTHING) == sorted(here)
 
 
-def test_a_snapshot_stays_as_it_was() -> None:
+def test_changes_do_not_affect_a_snapshot() -> None:
     known = spread(1_000)
     changing = MemorySet(known)
     before = changing.snapshot()
@@ -117,14 +117,14 @@ def test_keys_and_tuples_have_the_same_order(one: SyncID, other: SyncID) -> None
 
 
 @given(ids, bounds)
-def test_a_bound_lies_on_the_same_side_of_keys_and_of_tuples(sync_id: SyncID, bound: Bound) -> None:
+def test_a_bound_is_on_the_same_side_of_keys_and_tuples(sync_id: SyncID, bound: Bound) -> None:
     """A truncated hash equals itself with zeros appended."""
     whole = SyncID(bound.timestamp_ns, bound.prefix.ljust(32, b"\x00"))
     assert (bound <= sync_id) is (key_of(bound) <= key_of(sync_id)) is (whole <= sync_id)
 
 
 @given(ids, ids)
-def test_the_shortest_bound_between_two_ids(one: SyncID, other: SyncID) -> None:
+def test_the_bound_between_two_ids_is_the_shortest_one(one: SyncID, other: SyncID) -> None:
     if one == other:
         return
     low, high = sorted((one, other))
@@ -143,12 +143,12 @@ def test_invalid_ids_are_rejected(bad: SyncID) -> None:
 
 
 @pytest.mark.parametrize(("from_ns", "until_ns"), [(5, 5), (6, 5), (-1, 5), (0, END_NS + 1)])
-def test_ranges_of_no_time(from_ns: int, until_ns: int) -> None:
+def test_empty_or_invalid_time_ranges_are_rejected(from_ns: int, until_ns: int) -> None:
     with pytest.raises(ReconcileError, match="invalid time range from"):
         of_times(from_ns, until_ns)
 
 
-def test_a_fingerprint_costs_the_same_in_a_set_ten_times_as_large() -> None:
+def test_the_cost_of_a_fingerprint_does_not_grow_with_the_set() -> None:
     """The test uses the median of many: a scan would take ten times the steps."""
     rng = random.Random(5)
 
@@ -164,6 +164,6 @@ def test_a_fingerprint_costs_the_same_in_a_set_ten_times_as_large() -> None:
     assert median_steps(100_000) < 2 * median_steps(10_000)
 
 
-def test_a_set_is_a_set() -> None:
+def test_a_duplicate_id_is_in_a_set_once() -> None:
     one = an_id("one")
     assert MemorySet([one, one]).snapshot().fingerprint(EVERYTHING) == plain_fingerprint([one])

@@ -1,4 +1,4 @@
-"""The set of ids in a store: fingerprints and ranks of any range equal those of a list, with few reads, for real posts."""
+"""The set of ids in a store: fingerprints and ranks of any range equal those of a list, with few reads."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def set_of(found: list[tuple[bytes, int, bytes]], names: list[bytes], leaf_rows:
     st.lists(st.sampled_from(NAMES), min_size=1, unique=True),
     st.sampled_from([1, 3, 64]),
 )
-def test_answers_are_those_of_a_plain_list(
+def test_a_stored_set_has_the_answers_of_a_sorted_list(
     found: list[tuple[bytes, int, bytes]], asked: list[Range], names: list[bytes], leaf_rows: int
 ) -> None:
     stored = set_of(found, names, leaf_rows)
@@ -112,7 +112,7 @@ class Counting:
 
 
 @pytest.mark.parametrize("gap_ms", [60_000, 1, 0], ids=["a minute apart", "a millisecond apart", "all at one time"])
-def test_any_range_is_a_few_reads(gap_ms: int) -> None:
+def test_any_range_takes_few_reads(gap_ms: int) -> None:
     """O(log n): a first answer about 20,000 posts reads less than 700 rows, with equal or different timestamps."""
     rng = random.Random(1)
     hashes = [rng.randbytes(32) for _ in range(20_000)]
@@ -135,7 +135,7 @@ def test_any_range_is_a_few_reads(gap_ms: int) -> None:
         assert source.reads < 700
 
 
-def test_a_store_gives_the_posts_that_may_travel() -> None:
+def test_a_stored_set_has_the_posts_that_may_leave_the_store() -> None:
     """A channel's set has its posts and those without a channel, but not local-only or deleted ones."""
     with CableStore.in_memory(identity=ANN.identity) as store:
         kept = [ANN.text("a", "1"), BOB.text("b!", "2"), ANN.join("a"), BOB.topic("b!", "t"), ANN.named("ann")]
@@ -157,7 +157,7 @@ def test_a_store_gives_the_posts_that_may_travel() -> None:
                 assert found.fingerprint(EVERYTHING) == model.fingerprint(EVERYTHING)
 
 
-def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_cached_posts_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """At most N posts are in memory for any requests, and answers are correct."""
     module = sys.modules[StoredSet.__module__]
     monkeypatch.setattr(module, "_POSTS_HELD", 300)
@@ -175,7 +175,7 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert stored.items(EVERYTHING) == model.items(EVERYTHING)
 
 
-def test_missing_sums_or_posts_say_what_to_do() -> None:
+def test_missing_sums_or_posts_raise_an_error_with_advice() -> None:
     """Any row may be lost. An answer is correct, or the error reports a damaged store."""
     whole = set_of([(b"", START_MS + n, bytes([n]) * 32) for n in range(200)], [b""], 1)
     rows = list(whole._reader.scan(b"", b"~"))
@@ -196,7 +196,7 @@ def test_missing_sums_or_posts_say_what_to_do() -> None:
     assert refused >= 200
 
 
-def test_items_of_a_set_are_read_from_both_of_its_places() -> None:
+def test_items_of_a_channel_are_read_from_both_views() -> None:
     with CableStore.in_memory() as store:
         posts = [ANN.text("a", "1"), ANN.join("a"), BOB.text("a", "2"), ANN.topic("a", "t")]
         store.ingest([post.raw for post in posts])

@@ -40,7 +40,9 @@ in_each = pytest.mark.parametrize("dialect", ALL, ids=lambda dialect: dialect.na
 
 @in_each
 @pytest.mark.parametrize("vector", VECTORS["messages"], ids=lambda vector: str(vector["deterministic_hash"][:8]))
-def test_frames_of_deployed_nodes(vector: dict[str, Any], dialect: SyncDialect) -> None:
+def test_frames_of_deployed_nodes_are_encoded_and_decoded_byte_for_byte(
+    vector: dict[str, Any], dialect: SyncDialect
+) -> None:
     """Frames are encoded and decoded byte for byte, with the deterministic hash of the message."""
     known, said = bytes.fromhex(vector[FRAME_COLUMNS[dialect.name]]), vector["input"]
     assert wrap(bytes.fromhex(vector["waku_message_protobuf"]), said["pubsub"], dialect) == known
@@ -56,7 +58,7 @@ def test_frames_of_deployed_nodes(vector: dict[str, Any], dialect: SyncDialect) 
     assert found.waku_id == SyncID(said["ts"], bytes.fromhex(vector["deterministic_hash"]))
 
 
-def test_one_form_is_not_the_other() -> None:
+def test_frames_of_the_other_form_are_rejected() -> None:
     """The same field numbers are the topic in one form and the message in the other."""
     for vector in VECTORS["messages"]:
         for column, dialect in (("nwaku_transfer_frame", SPEC), ("spec_transfer_frame", NWAKU_037)):
@@ -65,7 +67,7 @@ def test_one_form_is_not_the_other() -> None:
 
 
 @in_each
-def test_a_post_comes_back_with_both_of_its_ids(dialect: SyncDialect) -> None:
+def test_a_post_is_decoded_with_both_of_its_ids(dialect: SyncDialect) -> None:
     post = ANN.text("tea", "is ready")
     message = message_of(post)
     found = decode_message(encode_message(message, dialect), dialect)
@@ -95,7 +97,7 @@ def test_a_message_is_not_larger_than_the_dialect_allows(dialect: SyncDialect) -
 
 @in_each
 @given(data=st.data())
-def test_any_bytes_give_a_message_or_an_error(dialect: SyncDialect, data: st.DataObject) -> None:
+def test_any_bytes_result_in_a_message_or_an_error(dialect: SyncDialect, data: st.DataObject) -> None:
     good = bytes.fromhex(VECTORS["messages"][0][FRAME_COLUMNS[dialect.name]])
     raw = bytearray(data.draw(st.one_of(st.binary(max_size=99), st.just(good))))
     for at, byte in data.draw(st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255)), max_size=4)):
@@ -112,7 +114,7 @@ def test_any_bytes_give_a_message_or_an_error(dialect: SyncDialect, data: st.Dat
 
 
 @given(st.lists(st.binary(max_size=300), max_size=20), st.randoms(use_true_random=False))
-def test_frames_come_out_however_the_stream_is_cut(contents: list[bytes], rng: random.Random) -> None:
+def test_frames_are_read_from_a_stream_in_pieces_of_any_size(contents: list[bytes], rng: random.Random) -> None:
     """The test includes empty frames."""
     stream = b"".join(map(sized, contents))
     reader, found, at = ReconcileFrameReader(300), [], 0
@@ -124,7 +126,7 @@ def test_frames_come_out_however_the_stream_is_cut(contents: list[bytes], rng: r
     assert not reader.held_size_bytes
 
 
-def test_frames_that_are_too_large() -> None:
+def test_frames_above_the_limit_are_rejected() -> None:
     assert ReconcileFrameReader(5).feed(b"\x05hello") == [b"hello"]
     with pytest.raises(ReconcileError, match="a message of 6 bytes is announced, the maximum is 5"):
         ReconcileFrameReader(5).feed(b"\x06")
@@ -134,7 +136,7 @@ def test_frames_that_are_too_large() -> None:
 
 
 @pytest.mark.parametrize("size", [b"\x80\x00", b"\xff" * 10, b"\xff" * 9 + b"\x02", b"\x85\x80\x00"])
-def test_sizes_that_are_none(size: bytes) -> None:
+def test_malformed_sizes_are_rejected(size: bytes) -> None:
     for pieces in ([size + b"x"], [size[at : at + 1] for at in range(len(size))]):
         reader = ReconcileFrameReader(2**63)
         for piece in pieces[:-1]:
@@ -143,7 +145,7 @@ def test_sizes_that_are_none(size: bytes) -> None:
             reader.feed(pieces[-1])
 
 
-def test_reading_a_stream_is_linear() -> None:
+def test_reading_a_stream_takes_linear_time() -> None:
     """The test has one large frame in small pieces, and many small ones at once."""
 
     def steps(stream: bytes, step: int) -> int:
@@ -164,7 +166,7 @@ def test_reading_a_stream_is_linear() -> None:
 
 @settings(max_examples=10)
 @given(dialect=st.sampled_from(ALL), rng=st.randoms(use_true_random=False))
-def test_two_stores_of_posts_become_equal(
+def test_two_stores_become_equal_over_waku_frames(
     tmp_path_factory: pytest.TempPathFactory, dialect: SyncDialect, rng: random.Random
 ) -> None:
     """The test goes from ids to posts in both stores, through randomly divided streams, with normal ingest."""
@@ -191,7 +193,7 @@ def test_two_stores_of_posts_become_equal(
         assert here.dump_digest() == there.dump_digest()
 
 
-def test_a_frame_without_a_topic() -> None:
+def test_only_the_specification_accepts_a_frame_without_a_topic() -> None:
     """Both fields are optional in WAKU-SYNC: only the post is needed.
 
     Deployed nodes require both. Without a message the frame is empty.
@@ -219,7 +221,7 @@ def test_a_frame_without_a_topic() -> None:
 
 
 @in_each
-def test_the_largest_message_is_written_and_read_and_no_larger_one(dialect: SyncDialect) -> None:
+def test_messages_up_to_the_limit_are_encoded_and_decoded(dialect: SyncDialect) -> None:
     most = FORMS[dialect.name].max_size_bytes
     topic = PUBSUB_TOPIC if FORMS[dialect.name].has_topic else ""
     fits = most - (len(wrap(bytes(most - 200), topic, dialect)) - (most - 200))

@@ -69,19 +69,19 @@ def test_only_compared_posts_are_accepted_once_under_their_own_time(
     both = own.narrowed(of_peer)
     if both.until_ms is not None and both.until_ms <= both.from_ms:
         return
-    wanted: dict[bytes, Post] = {}
+    expected: dict[bytes, Post] = {}
     for post, (_, time_ns, _) in sent:
         if own.accepts_posts and is_compared(post, both) and time_ns == post.timestamp_ms * NS_PER_MS:
-            wanted[post.hash] = post
+            expected[post.hash] = post
     [store] = with_stores([])
     with Side(store, own) as side:
         side.take(hello(terms=of_peer))
         listed = {post_id(post.hash, 0)._replace(timestamp_ns=each.time_ns) for post, each in sent if each.is_listed}
         side.take(encode_frame(7, claiming(*listed)))
         side.take(encode_frame(7, PostsFrame(0, tuple(each.content for _, each in sent))))
-        assert side.came == raws(*wanted.values())
-        assert side.talk.findings.unasked == len(sent) - len(wanted)
-        assert {post.hash for post in POSTS if store.get(post.hash)} == set(wanted)
+        assert side.came == raws(*expected.values())
+        assert side.talk.findings.unasked == len(sent) - len(expected)
+        assert {post.hash for post in POSTS if store.get(post.hash)} == set(expected)
     assert store.check().is_clean
 
 

@@ -133,7 +133,7 @@ def test_a_start_that_fails_names_its_cause(fault: Fault, tmp_path: Path, monkey
 
 
 @pytest.mark.thorough
-def test_java_that_runs_out_of_memory(tmp_path: Path) -> None:
+def test_an_error_of_exhausted_java_memory_suggests_an_option(tmp_path: Path) -> None:
     def fill(spark: SparkSession) -> None:
         spark.sql("SELECT collect_list(repeat(id, 200000)) FROM range(5000)").collect()
 
@@ -142,7 +142,7 @@ def test_java_that_runs_out_of_memory(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_a_python_worker_that_is_killed(tmp_path: Path) -> None:
+def test_a_killed_python_worker_is_named_in_the_error(tmp_path: Path) -> None:
     def end(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         os.kill(os.getpid(), signal.SIGKILL)
         yield from batches
@@ -151,12 +151,12 @@ def test_a_python_worker_that_is_killed(tmp_path: Path) -> None:
         with_driver(lambda spark: spark.range(1).mapInArrow(end, "id long").collect(), tmp_path, cores=1)
 
 
-def test_a_full_disk_has_its_own_type() -> None:
+def test_a_full_disk_raises_a_storage_error() -> None:
     said = "java.io.IOException: No space left on device\n\tat java.base/sun.nio.ch.FileDispatcherImpl.write0(Native)\n"
     assert cause_of_log(said).error is StorageError
 
 
-def test_an_unknown_failure_is_its_first_exception_and_the_root() -> None:
+def test_an_unknown_failure_is_reported_by_its_first_exception_and_root_cause() -> None:
     said = """\
 2026-01-01T00:00:00.000 WARN Utils: a remark
 2026-01-01T00:00:00.000 ERROR SparkContext: Error initializing SparkContext.
@@ -176,7 +176,7 @@ Caused by: java.lang.IllegalStateException: the root
 
 
 @pytest.mark.thorough
-def test_java_that_is_killed_is_named_and_the_next_job_continues(tmp_path: Path) -> None:
+def test_a_kill_of_java_is_reported_and_the_next_job_continues(tmp_path: Path) -> None:
     posts = conversation(700)
     export, store, script = tmp_path / "export", tmp_path / "store", tmp_path / "job.py"
     export_of(posts, export)
@@ -202,7 +202,7 @@ def test_java_that_is_killed_is_named_and_the_next_job_continues(tmp_path: Path)
 
 @pytest.mark.thorough("command0")
 @pytest.mark.parametrize("command", [["tables", "export", "--out", "tables"], ["reindex", "--verify", "store"]])
-def test_the_log_that_an_error_names_is_there(command: list[str], tmp_path: Path) -> None:
+def test_the_log_that_an_error_names_exists(command: list[str], tmp_path: Path) -> None:
 
     with CableStore.open(tmp_path / "store") as store:
         store.ingest([ANN.join("default").raw])

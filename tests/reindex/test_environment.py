@@ -1,4 +1,4 @@
-"""Spark gets a path that it can read, whatever the folder's name is."""
+"""Spark gets a path that it can read, for any name of the folder."""
 
 from __future__ import annotations
 

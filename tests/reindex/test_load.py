@@ -44,7 +44,7 @@ def segment(folder: Path, name: str, rows: list[Row]) -> RowSegment:
     ],
     ids=["complete", "no mark", "mark of other rows", "no hashes", "other hashes"],
 )
-def test_a_loaded_part_is_used_again_only_if_all_of_it_is_there(tmp_path: Path, spoil: Change, is_used: bool) -> None:
+def test_a_loaded_part_is_reused_only_if_it_is_complete(tmp_path: Path, spoil: Change, is_used: bool) -> None:
     rows = [(b"!%06d" % number, b"value %d" % number) for number in range(2_500)]
     segments = (segment(tmp_path, "rows-0", rows[:1_200]), segment(tmp_path, "rows-1", rows[1_200:]))
     path = tmp_path / "part"

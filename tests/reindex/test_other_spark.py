@@ -74,7 +74,7 @@ def beside_another_spark(odd: Path, *arguments: object) -> None:
 
 
 @pytest.mark.thorough
-def test_a_store_is_made_beside_another_spark(tmp_path: Path) -> None:
+def test_a_store_is_created_beside_another_spark(tmp_path: Path) -> None:
     odd = tmp_path / ODD
     export_of(POSTS, odd / "export")
     beside_another_spark(odd, "reindex", odd / "export", "--out", odd / "store")
@@ -83,7 +83,7 @@ def test_a_store_is_made_beside_another_spark(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_tables_are_made_beside_another_spark(tmp_path: Path) -> None:
+def test_tables_are_created_beside_another_spark(tmp_path: Path) -> None:
     """The community has no texts, deletions or topics. All tables have their columns."""
     odd = tmp_path / ODD
     export_of(POSTS[:1], odd / "export")
@@ -98,7 +98,7 @@ def test_tables_are_made_beside_another_spark(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.skipif(os.getuid() != 0 or shutil.which("setpriv") is None, reason="only root can take another user id")
-def test_a_user_id_without_a_name() -> None:
+def test_reindexing_works_for_a_user_id_without_a_name() -> None:
     """In containers the home may be missing, and Java has no name for the user.
 
     The capability is for reading this checkout.
@@ -126,7 +126,7 @@ def reindex_without_a_name(folder: Path) -> None:
     assert digest_of(folder / "store") == digest_of_all(POSTS)
 
 
-def test_a_cluster_gets_its_settings(tmp_path: Path) -> None:
+def test_a_cluster_keeps_the_settings_of_its_environment(tmp_path: Path) -> None:
     own = {"HADOOP_CONF_DIR": "/etc/hadoop", "SPARK_CONF_DIR": "/etc/spark", "PYSPARK_PYTHON": "./env/bin/python"}
     assert environment_for("yarn", tmp_path, os.environ | own).items() >= own.items()
     assert not environment_for("local[2]", tmp_path, os.environ | own).items() & own.items()
@@ -135,7 +135,7 @@ def test_a_cluster_gets_its_settings(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("jars", "message"), [([], "which does not contain Spark"), (["spark-core_2.12-3.5.1.jar"], "Spark 3.5.1")]
 )
-def test_spark_home_of_another_version_is_named(tmp_path: Path, jars: list[str], message: str) -> None:
+def test_spark_home_of_another_version_is_rejected(tmp_path: Path, jars: list[str], message: str) -> None:
     home = tmp_path / "spark"
     (home / "jars").mkdir(parents=True)
     for name in jars:

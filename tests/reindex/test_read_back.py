@@ -75,7 +75,7 @@ def run(exports: list[Path], path: Path, *, check: bool = False) -> new_generati
 
 @pytest.mark.thorough("True")
 @pytest.mark.parametrize("check", [False, True])
-def test_an_undamaged_database_takes_the_place(
+def test_an_undamaged_database_replaces_the_live_one(
     derived: DerivedRows, exports: list[Path], tmp_path: Path, check: bool
 ) -> None:
     report = run(exports, tmp_path, check=check)
@@ -161,7 +161,7 @@ def test_a_wrong_row_is_found(
 
 
 @pytest.mark.thorough
-def test_an_entry_that_catching_up_added_and_lost_is_found(
+def test_a_lost_entry_of_the_catch_up_is_found(
     derived: DerivedRows, exports: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def take_over(live: object, target: RecordedDatabase, *rest: object) -> object:
@@ -184,7 +184,7 @@ def test_an_entry_that_catching_up_added_and_lost_is_found(
     ],
     ids=["missing", "twice"],
 )
-def test_a_part_that_is_missing_or_in_the_place_of_another_is_found(
+def test_a_missing_or_repeated_part_is_found(
     join: Callable[[list[Path], Path], None],
     error: str,
     derived: DerivedRows,
@@ -199,7 +199,7 @@ def test_a_part_that_is_missing_or_in_the_place_of_another_is_found(
 
 
 @pytest.mark.thorough
-def test_the_log_of_a_new_store_is_that_of_its_posts_even_after_a_damaged_load(
+def test_the_log_of_a_new_store_has_its_posts_even_after_a_damaged_load(
     derived: DerivedRows, exports: list[Path], tmp_path: Path
 ) -> None:
     """The loader writes the hashes for the log. If they are damaged or missing, the part is loaded again."""
@@ -241,7 +241,7 @@ def exchange_files(one: Path, other: Path) -> None:
     shutil.move(one.with_suffix(".moved"), other)
 
 
-def test_a_segment_in_the_place_of_another_is_found(derived: DerivedRows, exports: list[Path], tmp_path: Path) -> None:
+def test_a_swapped_segment_is_found(derived: DerivedRows, exports: list[Path], tmp_path: Path) -> None:
     one, other = derived.segments[1:3]
     exchange_files(derived.local / one.file, derived.local / other.file)
     with pytest.raises(ExportError, match="is damaged"):
@@ -249,7 +249,7 @@ def test_a_segment_in_the_place_of_another_is_found(derived: DerivedRows, export
 
 
 @pytest.mark.parametrize("damage", ["none", "exchanged", "of another bucket", "empty"])
-def test_a_run_in_the_place_of_another_is_found(tmp_path: Path, damage: str) -> None:
+def test_a_swapped_run_is_found(tmp_path: Path, damage: str) -> None:
     export = export_of(POSTS, tmp_path / "export", segment_size_bytes=5_000)
     (tmp_path / "job").mkdir()
     sources = read_sources([export])
@@ -315,7 +315,7 @@ _changes = st.lists(st.dictionaries(_keys, st.none() | st.binary(max_size=3), mi
 
 
 @given(_rows, _changes, st.dictionaries(_keys, st.none() | st.binary(max_size=3), max_size=1))
-def test_a_range_is_what_was_written_with_the_recorded_changes_and_nothing_else(
+def test_a_range_equals_the_written_rows_with_the_recorded_changes(
     rows: dict[bytes, bytes], changes: list[dict[bytes, bytes | None]], damage: dict[bytes, bytes | None]
 ) -> None:
     database, recorded = MemoryDB(), MemoryDB()
@@ -340,7 +340,7 @@ def test_a_range_is_what_was_written_with_the_recorded_changes_and_nothing_else(
 
 
 @given(_rows, st.integers(1, 4), st.integers(1, 5))
-def test_ranges_are_those_of_the_rows_that_were_written(rows: dict[bytes, bytes], size: int, most: int) -> None:
+def test_ranges_cover_exactly_the_written_rows(rows: dict[bytes, bytes], size: int, most: int) -> None:
     """Rows are written in any batches. Each range ends with the batch that fills it."""
     ordered = sorted(rows.items())
     database = MemoryDB()

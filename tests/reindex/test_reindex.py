@@ -105,7 +105,7 @@ def add_local_only(store: CableStore) -> None:
 
 
 @pytest.mark.thorough
-def test_all_rows_are_derived_a_second_time_on_request(
+def test_check_derives_all_rows_a_second_time(
     run: Run, exports: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, expected: str
 ) -> None:
     reports: list[CheckReport] = []
@@ -130,7 +130,9 @@ def test_all_rows_are_derived_a_second_time_on_request(
 @pytest.mark.thorough
 @settings(max_examples=max(5, settings().max_examples // 100))
 @given(histories(), plans, st.randoms(use_true_random=False))
-def test_spark_is_in_process_is_incremental(history: tuple[Dialect, list[Post]], plan: Plan, random: Random) -> None:
+def test_reindexing_has_the_rows_of_storing_and_of_a_rebuild(
+    history: tuple[Dialect, list[Post]], plan: Plan, random: Random
+) -> None:
     dialect, posts = history
     with scratch_folder() as folder, store_of(dialect, posts) as store:
         exports = write_exports(dialect, posts, plan, folder, random)
@@ -172,7 +174,7 @@ def test_a_new_store_from_overlapping_exports(run: Run, exports: list[Path], tmp
 
 
 @pytest.mark.thorough
-def test_what_came_after_the_export_is_added(run: Run, tmp_path: Path) -> None:
+def test_changes_since_the_export_are_added(run: Run, tmp_path: Path) -> None:
     """Later posts, deletions of exported posts, discards, local-only posts and the identity are kept."""
     path = tmp_path / "store"
     store_at(path, POSTS[:800])
@@ -203,7 +205,7 @@ def test_what_came_after_the_export_is_added(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_a_store_gets_the_posts_of_other_exports_and_notifies_its_subscribers(run: Run, tmp_path: Path) -> None:
+def test_posts_of_other_exports_are_added_and_reported_to_subscribers(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "store"
     store_at(path, POSTS[:600])
     with CableStore.open(path) as store:
@@ -225,7 +227,7 @@ def test_a_store_gets_the_posts_of_other_exports_and_notifies_its_subscribers(ru
 
 
 @pytest.mark.thorough
-def test_what_the_store_dropped_stays_away_whatever_exports_have(run: Run, tmp_path: Path) -> None:
+def test_posts_that_the_store_dropped_do_not_return_from_exports(run: Run, tmp_path: Path) -> None:
     """The job does not apply moderation: dropped posts from exports are removed when the store is opened."""
     path = tmp_path / "store"
     store_at(path, POSTS[:600])
@@ -249,7 +251,7 @@ def test_what_the_store_dropped_stays_away_whatever_exports_have(run: Run, tmp_p
 
 
 @pytest.mark.thorough
-def test_dropped_posts_are_gone_as_if_discarded(run: Run, tmp_path: Path) -> None:
+def test_dropping_posts_has_the_result_of_discarding_them(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "store"
     store_at(path, POSTS)
     drops = Drops(frozenset([BOB.key]), frozenset(["a!b"]), POSTS[100].timestamp_ms)
@@ -268,7 +270,7 @@ def test_dropped_posts_are_gone_as_if_discarded(run: Run, tmp_path: Path) -> Non
 
 
 @pytest.mark.thorough
-def test_a_store_that_is_open_stays_as_it_is(run: Run, tmp_path: Path) -> None:
+def test_an_open_store_is_rejected_and_stays_unchanged(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "store"
     store_at(path, POSTS[:200])
     with CableStore.open(path) as store:
@@ -277,7 +279,7 @@ def test_a_store_that_is_open_stays_as_it_is(run: Run, tmp_path: Path) -> None:
         assert "is open in this process" in run("reindex", tmp_path / "export", "--out", path, expect=2).stderr
         store.post("default", "still here")
     said = json_of(run("reindex", tmp_path / "export", "--out", path, "--json"))
-    assert said["seconds"].get("derive", 0) == 0, "what was finished was made again"
+    assert said["seconds"].get("derive", 0) == 0, "finished work was repeated"
     with CableStore.open(path) as store:
         assert store.dump_digest() != before
         assert store.check().is_clean
@@ -288,7 +290,7 @@ def test_a_store_that_is_open_stays_as_it_is(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_exports_that_do_not_fit(run: Run, exports: list[Path], tmp_path: Path) -> None:
+def test_unsuitable_exports_and_options_are_rejected(run: Run, exports: list[Path], tmp_path: Path) -> None:
     with CableStore.in_memory(dialect=DRAFT8) as store:
         store.post("default", "x")
         store.export(tmp_path / "foreign")
@@ -316,7 +318,7 @@ def damage(segment: Path) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("segment", ["posts-000001.seg", "tombstones-000000.seg"])
-def test_a_damaged_segment_stops_the_job_or_is_left_out_and_named(
+def test_a_damaged_segment_stops_the_job_or_is_omitted_and_named(
     run: Run, exports: list[Path], tmp_path: Path, segment: str
 ) -> None:
     copies = [Path(shutil.copytree(export, tmp_path / export.name)) for export in exports]
@@ -334,7 +336,7 @@ def test_a_damaged_segment_stops_the_job_or_is_left_out_and_named(
 
 
 @pytest.mark.thorough
-def test_what_a_damaged_export_leaves_out_the_store_keeps(run: Run, tmp_path: Path) -> None:
+def test_the_store_keeps_posts_that_a_damaged_export_lacks(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "store"
     store_at(path, POSTS[:800])
     with CableStore.open(path) as store:
@@ -366,7 +368,7 @@ def changed_catalog() -> Catalog:
 
 
 @pytest.mark.thorough
-def test_single_views_are_built_anew_and_all_else_is_kept(tmp_path: Path) -> None:
+def test_single_views_are_rebuilt_and_all_other_rows_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "store"
     store_at(path, POSTS)
     with CableStore.open(path) as store:
@@ -403,7 +405,7 @@ def test_all_views_by_name_keep_the_posts(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_single_views_need_a_store_that_stood_still(run: Run, exports: list[Path], tmp_path: Path) -> None:
+def test_single_views_need_an_unchanged_store(run: Run, exports: list[Path], tmp_path: Path) -> None:
     path = tmp_path / "store"
     assert "no store found" in run("reindex", exports[0], "--out", path, "--views", "messages", expect=2).stderr
     store_at(path, POSTS[:100])
@@ -412,7 +414,7 @@ def test_single_views_need_a_store_that_stood_still(run: Run, exports: list[Path
         store.post("default", "later")
     before = digest_of(path)
     said = run("reindex", tmp_path / "export", "--out", path, "--views", "messages", expect=2).stderr
-    assert "entries added to the store's log after the export: 2" in said
+    assert "new entries in its log: 2" in said
     assert digest_of(path) == before
 
 
@@ -426,7 +428,7 @@ def test_verify_reports_missing_extra_and_different_rows(run: Run, tmp_path: Pat
     with CableStore.open(path) as store:
         store.post("default", "own")
         add_local_only(store)
-    assert "the store equals a rebuilt one" in run("reindex", "--verify", path).stdout
+    assert "the store equals a rebuilt store" in run("reindex", "--verify", path).stdout
     database = LevelDB(path / "generation-000001")
     with database.snapshot() as state:
         texts = [key for key, _ in state.scan(b"!chat!text!", b'!chat!text"')]
@@ -452,7 +454,7 @@ def test_verify_reports_missing_extra_and_different_rows(run: Run, tmp_path: Pat
 
 
 @pytest.mark.thorough
-def test_generations_are_listed_gone_back_to_and_removed(run: Run, tmp_path: Path) -> None:
+def test_generations_can_be_listed_restored_and_removed(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "store"
     store_at(path, POSTS[:300])
     with CableStore.open(path) as store:
@@ -475,7 +477,7 @@ def test_generations_are_listed_gone_back_to_and_removed(run: Run, tmp_path: Pat
     with CableStore.open(path) as store:
         assert store.check().is_clean
         assert [m.text for m in store.messages("default", 1).messages] == ["since"]
-        assert any(store.posts_by(BOB.key)), "what was dropped is not back"
+        assert any(store.posts_by(BOB.key)), "dropped posts are missing"
         sequences = [event.sequence for event in store.events(timeout_s=0)]
         assert sequences == sorted(set(sequences))
     run("generations", *here, "--remove", "generation-000001", expect=2)
@@ -485,8 +487,8 @@ def test_generations_are_listed_gone_back_to_and_removed(run: Run, tmp_path: Pat
 
 
 @pytest.mark.thorough
-def test_claims_about_deleted_posts_are_as_after_an_import_and_stay_when_going_back(run: Run, tmp_path: Path) -> None:
-    """One export has a true skeleton, one a false one of a post that the store has, and one is imported in between."""
+def test_claims_about_deleted_posts_equal_those_of_an_import_and_survive_going_back(run: Run, tmp_path: Path) -> None:
+    """One export has a true skeleton, one a false one of a stored post, and one is imported in between."""
     path = tmp_path / "store"
     first, seen, since = (BOB.text("default", text) for text in ("first", "seen", "told of since the export"))
     gone = ANN.text("default", "gone", links=(first.hash,))
@@ -495,11 +497,11 @@ def test_claims_about_deleted_posts_are_as_after_an_import_and_stay_when_going_b
     store_at(path, [first, last, seen, *deletions])
     with CableStore.open(path) as store:
         store.export(tmp_path / "own")
-        forge(tmp_path / "since", [deletions[2]], [told_of(since, deletions[2])])
+        forge(tmp_path / "since", [deletions[2]], [tombstone_of(since, deletions[2])])
         store.import_exports([tmp_path / "since"])
         assert set(store.heads("default")) == {first.hash, last.hash, seen.hash}
     other = export_of([first, gone, deletions[0]], tmp_path / "other")
-    forged = forge(tmp_path / "forged", deletions[1:2], [told_of(seen, deletions[1])])
+    forged = forge(tmp_path / "forged", deletions[1:2], [tombstone_of(seen, deletions[1])])
     with CableStore.in_memory() as oracle:
         oracle.ingest(raws(first, last, seen, *deletions))
         oracle.import_exports([tmp_path / "since", other, forged])
@@ -516,7 +518,7 @@ def test_claims_about_deleted_posts_are_as_after_an_import_and_stay_when_going_b
             assert asked == [gone.hash, since.hash]
 
 
-def told_of(target: Post, deletion: Post) -> Tombstone:
+def tombstone_of(target: Post, deletion: Post) -> Tombstone:
     skeleton = Skeleton(0, 7, "a!b", ())
     return Tombstone(target.hash, deletion.author, deletion.timestamp_ms, deletion.hash, skeleton)
 
@@ -525,7 +527,7 @@ def told_of(target: Post, deletion: Post) -> Tombstone:
 
 
 @pytest.mark.thorough
-def test_finished_work_is_kept_and_used_again(exports: list[Path], tmp_path: Path, expected: str) -> None:
+def test_finished_work_is_kept_and_reused(exports: list[Path], tmp_path: Path, expected: str) -> None:
     work = tmp_path / "work"
     reindex(exports, tmp_path / "one", work=work, keep_work=True)
     made = {path.name: path.stat().st_mtime_ns for path in work.glob("*.seg")}
@@ -547,7 +549,7 @@ def test_finished_work_is_kept_and_used_again(exports: list[Path], tmp_path: Pat
 
 
 @pytest.mark.thorough
-def test_errors_are_raised_as_what_they_are(exports: list[Path], tmp_path: Path) -> None:
+def test_errors_keep_their_types(exports: list[Path], tmp_path: Path) -> None:
     copy = Path(shutil.copytree(exports[0], tmp_path / "copy"))
     damage(copy / "posts-000000.seg")
     with pytest.raises(ExportError, match=r"posts-000000\.seg"):

@@ -79,7 +79,7 @@ def problems_of(inputs: tuple[Input, ...], folder: Location) -> list[str]:
     st.sampled_from([None, KEY]),
     st.randoms(use_true_random=False),
 )
-def test_exports_and_archives_make_the_rows_of_a_store_of_all(
+def test_exports_and_archives_create_the_rows_of_a_store_with_all_posts(
     history: tuple[Dialect, list[Post]],
     archived_only: frozenset[int],
     both: frozenset[int],
@@ -107,7 +107,7 @@ def test_exports_and_archives_make_the_rows_of_a_store_of_all(
 
 
 @pytest.mark.parametrize("key", [None, KEY], ids=["public", "sealed"])
-def test_archives_by_content_id_are_read_alike(tmp_path: Path, key: bytes | None) -> None:
+def test_archives_by_content_id_have_the_same_rows(tmp_path: Path, key: bytes | None) -> None:
     """If a member has both, those of the newer index are read."""
     posts, plan = some_weeks(), plan_of("status-go", key)
     source = below(tmp_path / "archives", posts, plan)
@@ -168,7 +168,7 @@ def test_archives_are_read_from_an_object_store(s3: S3Server, tmp_path: Path, fo
 # --- rejections ------------------------------------------------------------------------------------
 
 
-def test_an_index_is_verified_before_anything_is_read(tmp_path: Path) -> None:
+def test_an_index_is_verified_before_its_archives_are_read(tmp_path: Path) -> None:
     source = below(tmp_path / "archives", some_weeks(), plan_of("status-go", KEY))
     index = tmp_path / "archives" / COMMUNITY / "index"
     read_sources([], [source])
@@ -213,7 +213,7 @@ def test_a_damaged_archive_is_found_and_named(tmp_path: Path, key: bytes | None)
     damaged[len(whole) // 2] ^= 1
     data.write_bytes(damaged)
     first, second = problems_of(inputs, tmp_path / "elsewhere"), problems_of(inputs, tmp_path / "inspected")
-    assert first == second, "a note of what was verified once says nothing of what the file holds now"
+    assert first == second, "an earlier verification must not hide later damage"
     assert len(first) == 1
     assert f"{data}, archive 0x" in first[0]
     assert "the control node signed" in first[0]
@@ -227,7 +227,7 @@ def test_a_damaged_archive_is_found_and_named(tmp_path: Path, key: bytes | None)
         list(inputs[0].blocks())
 
 
-def test_what_was_verified_is_not_verified_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verified_archives_are_not_verified_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A job that continues compares the checksums of archives like those of exports."""
     inputs = read_sources([], [below(tmp_path / "archives", some_weeks(), plan_of())]).inputs
     assert problems_of(inputs, tmp_path / "work") == []
@@ -252,7 +252,7 @@ def made_up(folder: Path, posts: list[Post], stones: list[Tombstone]) -> tuple[I
     return read_sources([], [ArchiveSource(folder, CONTROL.public_key)]).inputs
 
 
-def test_posts_that_a_store_would_reject(tmp_path: Path) -> None:
+def test_invalid_posts_in_archives_stop_the_job(tmp_path: Path) -> None:
     """A control node vouches for others' posts.
 
     A post that is not signed by its author, or beyond MAX_FUTURE_MS, stops the job.
@@ -272,20 +272,20 @@ def test_posts_that_a_store_would_reject(tmp_path: Path) -> None:
         assert reason in problems_of(inputs, tmp_path / f"work {number}")[0]
 
 
-def test_tombstones_count_where_their_deletion_bears_them_out(tmp_path: Path) -> None:
+def test_tombstones_count_only_with_a_matching_deletion(tmp_path: Path) -> None:
     """Other tombstones have no effect. One of an impossible post makes the archive invalid."""
     target, others = ANN.text("default", "gone", at=FIRST_MS), BOB.text("default", "here", at=FIRST_MS + 1)
     deletion = ANN.delete(target, others, at=FIRST_MS + 5)
     bones = Skeleton.of(target)
-    told = Tombstone(target.hash, ANN.key, deletion.timestamp_ms, deletion.hash, bones)
+    stone = Tombstone(target.hash, ANN.key, deletion.timestamp_ms, deletion.hash, bones)
     false_claims = [
-        replace(told, author=BOB.key),
-        replace(told, deleted_at_ms=1),
-        replace(told, deleted_by=bytes(32)),
-        replace(told, target=bytes(32)),
-        replace(told, target=others.hash),  # it is Bob's, whose post is in the store
+        replace(stone, author=BOB.key),
+        replace(stone, deleted_at_ms=1),
+        replace(stone, deleted_by=bytes(32)),
+        replace(stone, target=bytes(32)),
+        replace(stone, target=others.hash),  # it is Bob's, whose post is in the store
     ]
-    inputs = made_up(tmp_path / "archives", [deletion, others], [told, *false_claims])
+    inputs = made_up(tmp_path / "archives", [deletion, others], [stone, *false_claims])
     assert problems_of(inputs, tmp_path / "work") == []
     with store_of(LEGACY, [target, deletion, others]) as store:
         assert in_dump(run_tasks(job_over(inputs, tmp_path / "job"), Random(1))[0]) == rows_of(store)
@@ -298,11 +298,11 @@ def test_tombstones_count_where_their_deletion_bears_them_out(tmp_path: Path) ->
             replace(bones, links=(b"short",)),
         )
     ):
-        inputs = made_up(tmp_path / f"{number}", [deletion], [replace(told, skeleton=impossible)])
+        inputs = made_up(tmp_path / f"{number}", [deletion], [replace(stone, skeleton=impossible)])
         assert "tombstones of the archive cannot be read" in problems_of(inputs, tmp_path / f"work {number}")[0]
 
 
-def test_without_the_extra_exports_are_read_and_archives_are_explained(tmp_path: Path) -> None:
+def test_without_the_extra_exports_are_read_and_archives_raise_an_error(tmp_path: Path) -> None:
     with CableStore.in_memory() as store:
         store.post("default", "hello")
         store.export(tmp_path / "export")
@@ -349,7 +349,7 @@ def run_json(capsys: pytest.CaptureFixture[str], *arguments: str | Path, status:
 
 @pytest.mark.thorough
 @pytest.mark.usefixtures("spark")
-def test_a_store_from_exports_and_archives(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_store_is_created_from_exports_and_archives(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     posts = some_weeks(weeks=6, per_week=60)
     random = Random(5)
     shares = [[post for post in posts if random.random() < 0.6] for _ in range(3)]
@@ -370,7 +370,7 @@ def test_a_store_from_exports_and_archives(tmp_path: Path, capsys: pytest.Captur
 
 @pytest.mark.thorough
 @pytest.mark.usefixtures("spark")
-def test_a_damaged_archive_stops_the_job_or_is_left_out_and_named(
+def test_a_damaged_archive_stops_the_job_or_is_omitted_and_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The inputs are only archives. For an existing store, an export of it is also required, to keep its posts."""

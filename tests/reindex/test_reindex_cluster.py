@@ -117,7 +117,7 @@ def hot_posts(count: int) -> list[Post]:
 
 
 @pytest.mark.thorough
-def test_a_standalone_cluster_of_which_processes_are_killed(site: Site) -> None:
+def test_a_job_on_a_standalone_cluster_survives_kills_of_its_processes(site: Site) -> None:
     """Spark repeats lost tasks on the remaining processes.
 
     The job ends normally, with even shares.
@@ -146,9 +146,9 @@ def test_a_standalone_cluster_of_which_processes_are_killed(site: Site) -> None:
     assert job.returncode == 0, errors
     assert {folder.parts[-3] for folder in executors_of(scratch)} == {"worker-0", "worker-1"}
     assert digest_of(site.folder / "store") == digest_of_all(posts)
-    told = json.loads(output.splitlines()[-1])
-    assert told["counts"]["duplicates"] == len(set(posts[:2700]) & set(posts[1700:]))
-    print(told["seconds"])
+    printed = json.loads(output.splitlines()[-1])
+    assert printed["counts"]["duplicates"] == len(set(posts[:2700]) & set(posts[1700:]))
+    print(printed["seconds"])
     assert_even(work)
     assert not list(site.folder.glob("**/spark"))
 
@@ -176,7 +176,7 @@ def reports(work: ObjectFolder, stage: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.thorough
-def test_a_work_folder_that_workers_do_not_see_is_rejected(apart: tuple[str, Path, Path], s3: S3Server) -> None:
+def test_a_work_folder_that_workers_cannot_see_is_rejected(apart: tuple[str, Path, Path], s3: S3Server) -> None:
     """The name alone is not sufficient, because each machine may have a folder of that name."""
     master, _, folder = apart
     export = export_of(conversation(20), folder_of(s3.uri("refused")))
@@ -216,7 +216,7 @@ with spark_session(Path(sys.argv[1])):
 
 
 @pytest.mark.thorough
-def test_the_driver_does_not_grow_with_the_export(tmp_path: Path) -> None:
+def test_the_memory_of_the_driver_does_not_grow_with_the_export(tmp_path: Path) -> None:
     """Java's memory has a fixed size. The test measures Python's, for four times the posts, in a separate process."""
     posts = hot_posts(4000)
     small, large = (export_of(posts[:n], tmp_path / str(n), segment_size_bytes=500_000) for n in (1000, len(posts)))
@@ -230,7 +230,7 @@ def test_the_driver_does_not_grow_with_the_export(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_workers_that_lack_the_package_get_it(
+def test_workers_without_the_package_receive_it(
     master: str, scratch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def origins(batches: Batches) -> Batches:
@@ -258,7 +258,7 @@ def test_workers_that_lack_the_package_get_it(
 
 
 @pytest.mark.thorough
-def test_spark_submit_to_a_standalone_cluster(master: str, scratch: Path, tmp_path: Path) -> None:
+def test_spark_submit_runs_the_job_on_a_standalone_cluster(master: str, scratch: Path, tmp_path: Path) -> None:
     """The same job is started as on clusters, with the command in the documentation."""
     posts = conversation(300)
     export = export_of(posts, tmp_path / "export", segment_size_bytes=60_000)

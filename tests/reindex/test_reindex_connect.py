@@ -43,7 +43,7 @@ def server(scratch: Path) -> Iterator[str]:
 
 
 @pytest.mark.thorough
-def test_a_job_on_a_server_whose_workers_lack_the_package(server: str, tmp_path: Path) -> None:
+def test_a_job_runs_on_a_server_whose_workers_lack_the_package(server: str, tmp_path: Path) -> None:
     posts = conversation(1500)
     exports = [export_of(posts[:1000], tmp_path / "one"), export_of(posts[800:], tmp_path / "two")]
     job = start_job(
@@ -70,18 +70,18 @@ def test_ctrl_c_cancels_the_query_on_the_server(server: str, tmp_path: Path) -> 
         wait_until(lambda: len(list(tmp_path.glob("started-*"))) == 2)
         signal.pthread_kill(get_ident(), signal.SIGINT)  # some systems deliver it to another thread
 
-    told: list[tuple[int, int]] = []
+    reported: list[tuple[int, int]] = []
     with session(tmp_path, log=tmp_path / "spark.log", remote=server) as spark:
         table = spark.range(0, 2, 1, 2).mapInArrow(forever, "id long")
         Thread(target=interrupt).start()
         with pytest.raises(KeyboardInterrupt):
-            run_query(spark, "wait", table.collect, lambda done, total: told.append((done, total)))
+            run_query(spark, "wait", table.collect, lambda done, total: reported.append((done, total)))
         assert spark.range(0, 2, 1, 2).count() == 2
-    assert set(told) <= {(0, 2)}  # a server reports only changes, and may report the first one too early
+    assert set(reported) <= {(0, 2)}  # a server reports only changes, and may report the first one too early
 
 
 @pytest.mark.thorough
-def test_an_error_is_a_line_that_names_the_server(server: str, tmp_path: Path) -> None:
+def test_an_error_is_one_line_that_names_the_server(server: str, tmp_path: Path) -> None:
     def fail(batches: Batches) -> Batches:
         raise ValueError("no such thing")
 
@@ -92,7 +92,7 @@ def test_an_error_is_a_line_that_names_the_server(server: str, tmp_path: Path) -
         run_query(spark, "fail", spark.range(1).mapInArrow(fail, "id long").collect)
 
 
-def test_a_server_that_is_not_there_is_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_server_is_reported_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spark_module, "CONNECT_TIMEOUT_S", 0.2)
     url = "sc://127.0.0.1:1"
     with (

@@ -21,13 +21,13 @@ def objects() -> dict[str, dict[str, Any]]:
     return {each["kind"]: each for each in yaml.safe_load_all(MANIFEST.read_text())}
 
 
-def test_kubernetes_accepts_it() -> None:
+def test_kubernetes_accepts_the_manifest() -> None:
     """The check is strict: a field that is unknown to Kubernetes is an error too."""
     for each in objects().values():
         kubernetes_validate.validate(each, kubernetes_validate.latest_version(), strict=True)
 
 
-def test_its_parts_fit_together() -> None:
+def test_the_parts_of_the_manifest_match() -> None:
     found = objects()
     pod = found["Job"]["spec"]["template"]
     (container,) = pod["spec"]["containers"]

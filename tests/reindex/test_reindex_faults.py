@@ -88,7 +88,7 @@ class Site:
         status, said = self.end(job)
         assert status == 0, said
         now = self.finished()
-        assert {name: now.get(name) for name in finished} == finished, "finished segments were made again"
+        assert {name: now.get(name) for name in finished} == finished, "finished segments were written again"
         assert digest_of(self.store) == self.expected
         assert not self.loading.exists()
 
@@ -168,7 +168,7 @@ def kill_when(site: Site, job: subprocess.Popen[str], is_due: Callable[[], objec
 
 
 @pytest.mark.soak
-def test_a_driver_that_is_killed_at_every_stage(either_site: Site) -> None:
+def test_a_job_continues_after_a_kill_of_its_driver_at_every_stage(either_site: Site) -> None:
     """One job is killed in each of its stages, and continues each time with the finished work."""
     site = either_site
     work, loading = site.work, site.loading
@@ -191,7 +191,7 @@ def test_a_driver_that_is_killed_at_every_stage(either_site: Site) -> None:
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-def test_a_driver_that_is_killed_at_many_random_instants(site: Site) -> None:
+def test_a_job_continues_after_kills_of_its_driver_at_random_moments(site: Site) -> None:
     for seed in range(40):
         job = site.start()
         kill_when(site, job, lambda: True, random.Random(seed).uniform(0.5, 10))
@@ -307,13 +307,13 @@ FAULTS: tuple[Fault, ...] = (
         ),
     ],
 )
-def test_after_faults_the_next_job_continues(
+def test_the_next_job_continues_after_any_fault(
     request: pytest.FixtureRequest, place: str, faults: tuple[Fault, ...]
 ) -> None:
     """After any fault the live store is unchanged, and finished work is not repeated.
 
-    On S3, `test_an_object_that_is_half_there` kills a driver while it swaps, and test_reindex_cluster.py a Python
-    worker. The other faults affect the local disk in either case.
+    On S3, `test_a_truncated_object_is_named_and_the_store_is_unchanged` kills a driver while it swaps.
+    test_reindex_cluster.py kills a Python worker. The other faults affect the local disk in either case.
     """
     site: Site = request.getfixturevalue(place)
     for fault in faults:
@@ -336,7 +336,7 @@ def proxy(site_on_s3: Site) -> Iterator[FaultyProxy]:
 
 
 @pytest.mark.thorough
-def test_an_object_store_that_fails_now_and_then(site_on_s3: Site, proxy: FaultyProxy) -> None:
+def test_a_job_succeeds_with_an_object_store_that_fails_occasionally(site_on_s3: Site, proxy: FaultyProxy) -> None:
     """Requests are repeated, so that the job succeeds."""
     faults: tuple[RequestFault, ...] = ("refuse", "cut", "cut answer")
     proxy.fault = lambda method, path, number: faults[number // 20 % 3] if number % 20 == 19 else "none"
@@ -354,7 +354,7 @@ PROCESSES = 12
 
 
 @pytest.mark.thorough
-def test_an_object_store_that_fails_for_good(site_on_s3: Site, proxy: FaultyProxy) -> None:
+def test_a_permanent_failure_of_the_object_store_is_reported_in_one_line(site_on_s3: Site, proxy: FaultyProxy) -> None:
     """One line reports the failure, after a task in each process has tried. The next job continues."""
     for part in ("run-", "built-"):
         proxy.requests.clear()
@@ -374,7 +374,7 @@ def is_put(method: str, path: str, part: str) -> bool:
 
 
 @pytest.mark.thorough
-def test_an_object_that_is_half_there(site_on_s3: Site) -> None:
+def test_a_truncated_object_is_named_and_the_store_is_unchanged(site_on_s3: Site) -> None:
     """Only another program, or an incomplete copy, can leave one. The error names it, and the store is unchanged.
 
     With the whole object, the next job continues.
@@ -398,14 +398,14 @@ def test_an_object_that_is_half_there(site_on_s3: Site) -> None:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("point", ["adopt", "activate"])
-def test_a_driver_that_is_killed_when_a_part_of_the_swap_is_done(site: Site, point: str) -> None:
+def test_a_job_continues_after_a_kill_of_its_driver_during_the_swap(site: Site, point: str) -> None:
     a_driver_killed_while_it_swaps(site, point, "after")
     assert digest_of(site.store) == (site.expected if point == "activate" else site.before)
     site.finish()
 
 
 @pytest.mark.soak
-def test_an_executor_and_a_worker_of_a_local_cluster_that_are_killed(site: Site) -> None:
+def test_a_job_on_a_local_cluster_survives_kills_of_an_executor_and_a_worker(site: Site) -> None:
     """Like in test_reindex_cluster.py, but all processes are children of the driver."""
     job = site.start(*LOCAL_CLUSTER)
     kill_python_workers(site.work, site.script, job)

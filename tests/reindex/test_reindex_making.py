@@ -99,7 +99,7 @@ moments = st.sampled_from([NOW_MS, NOW_MS + WEEK_MS, NOW_MS + 2 * WEEK_MS, 10**1
 
 @settings(max_examples=40)
 @given(histories(), plans, st.randoms(use_true_random=False), ways, moments)
-def test_tasks_make_the_archives_of_a_store_of_all(
+def test_tasks_create_the_archives_of_a_store_with_all_posts(
     history: tuple[Dialect, list[Post]], plan: Any, random: Random, way: tuple[str, bytes | None], now_ms: int
 ) -> None:
     """A post, its deletion, and its skeleton may each be in any export."""
@@ -107,9 +107,9 @@ def test_tasks_make_the_archives_of_a_store_of_all(
     how = plan_of(*way, dialect)
     with scratch_folder() as folder, store_of(dialect, posts) as store:
         due, made = ArchiveFolder(folder / "due"), ArchiveFolder(folder / "made")
-        told = create_archives(store, due, how, now_ms)
+        expected = create_archives(store, due, how, now_ms)
         found = history_of(write_exports(dialect, posts, plan, folder, random), folder / "job", how, now_ms, random)
-        assert write(found, made, how) == told
+        assert write(found, made, how) == expected
         assert content(made) == content(due)
         assert write(found, made, how).archives == 0
         assert content(made) == content(due)
@@ -118,7 +118,7 @@ def test_tasks_make_the_archives_of_a_store_of_all(
 @pytest.mark.thorough
 @settings(max_examples=15)
 @given(ways, st.integers(0, 6), st.frozensets(st.integers(0, 149), max_size=20), st.randoms(use_true_random=False))
-def test_they_continue_where_a_node_ended(
+def test_a_job_continues_the_archives_of_a_node(
     way: tuple[str, bytes | None], weeks_before: int, late: frozenset[int], random: Random
 ) -> None:
     """A node also continues the archives of the job. Posts that arrive late for their week get a separate archive."""
@@ -128,15 +128,15 @@ def test_they_continue_where_a_node_ended(
     with scratch_folder() as folder:
         node, other = (archived(store_of_weeks(early), folder / name, how, before_ms) for name in ("node", "other"))
         exports = exported(posts, folder, how.dialect)
-        told = create_archives(store_of_weeks(posts), node, how, LATE_MS)
+        expected = create_archives(store_of_weeks(posts), node, how, LATE_MS)
         found = history_of(exports, folder / "job", how, LATE_MS, random)
-        assert write(found, other, how) == told
+        assert write(found, other, how) == expected
         assert content(other) == content(node)
         assert create_archives(store_of_weeks(posts), other, how, LATE_MS).archives == 0
         assert content(other) == content(node)
 
 
-def test_what_no_archive_takes_and_what_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_weeks_are_split_and_announcements_are_omitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A week beyond MAX_ARCHIVE_SIZE_BYTES has several archives. Announcements are in none."""
     monkeypatch.setattr(chunks.chunks, "__defaults__", (3_000,))
     posts = [ANN.text("default", "." * 900, at=FIRST_MS + number) for number in range(10)]
@@ -146,15 +146,15 @@ def test_what_no_archive_takes_and_what_is_cut(tmp_path: Path, monkeypatch: pyte
     how = plan_of("status-go")
     exports = exported(posts, tmp_path, how.dialect)
     due, made = ArchiveFolder(tmp_path / "due"), ArchiveFolder(tmp_path / "made")
-    told = create_archives(store_of_weeks(posts), due, how, LATE_MS)
+    expected = create_archives(store_of_weeks(posts), due, how, LATE_MS)
     found = history_of(exports, tmp_path / "job", how, LATE_MS, Random(1))
-    assert write(found, made, how) == told
+    assert write(found, made, how) == expected
     assert content(made) == content(due)
-    assert (told.archives, told.oversize) == (5, [posts[10].hash])
+    assert (expected.archives, expected.oversize) == (5, [posts[10].hash])
     assert write(found, made, how) == create_archives(store_of_weeks(posts), due, how, LATE_MS)
 
 
-def test_what_has_no_room_is_left_out_as_a_node_leaves_it_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_omits_the_same_oversize_parts_as_a_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """MAX_STORED_ARCHIVE_SIZE_BYTES applies to skeletons of deleted posts, MAX_INDEX_SIZE_BYTES to deletions."""
     links = [tuple(bytes([n, m % 256]) * 16 for m in range(1_000 * n)) for n in range(9)]
     gone = [ANN.text("default", f"gone {n}", at=FIRST_MS + n, links=links[n]) for n in range(9)]
@@ -164,15 +164,15 @@ def test_what_has_no_room_is_left_out_as_a_node_leaves_it_out(tmp_path: Path, mo
     monkeypatch.setattr(archive, "MAX_STORED_ARCHIVE_SIZE_BYTES", 1_000_000)
     monkeypatch.setattr(index, "MAX_INDEX_SIZE_BYTES", 4_000)
     due, made = ArchiveFolder(tmp_path / "due"), ArchiveFolder(tmp_path / "made")
-    told = create_archives(store_of_weeks(posts), due, how, LATE_MS)
-    assert told.tombstones_left_out
-    assert told.deletions_left_out
+    expected = create_archives(store_of_weeks(posts), due, how, LATE_MS)
+    assert expected.tombstones_left_out
+    assert expected.deletions_left_out
     found = history_of(exports, tmp_path / "job", how, LATE_MS, Random(1))
-    assert write(found, made, how) == told
+    assert write(found, made, how) == expected
     assert content(made) == content(due)
 
 
-def test_what_a_worker_left_is_checked_before_it_is_signed(tmp_path: Path) -> None:
+def test_the_output_of_workers_is_checked_before_it_is_signed(tmp_path: Path) -> None:
     how = plan_of()
     exports = exported(some_weeks(), tmp_path, how.dialect)
     found = history_of(exports, tmp_path / "job", how, LATE_MS, Random(1))
@@ -212,21 +212,21 @@ def store_that_hides() -> CableStore:
 
 
 @pytest.mark.thorough
-def test_an_export_without_what_is_hidden_gives_the_archives_of_a_node_that_leaves_it_out(tmp_path: Path) -> None:
+def test_an_export_without_hidden_posts_has_the_archives_of_a_node_that_omits_them(tmp_path: Path) -> None:
     how = plan_of()
     with store_that_hides() as store:
         due, all_of = ArchiveFolder(tmp_path / "due"), ArchiveFolder(tmp_path / "all")
-        told = create_archives(store, due, how, LATE_MS, leaves_out_hidden=True)
-        assert create_archives(store, all_of, how, LATE_MS).posts > told.posts + 10
+        expected = create_archives(store, due, how, LATE_MS, leaves_out_hidden=True)
+        assert create_archives(store, all_of, how, LATE_MS).posts > expected.posts + 10
         store.export(tmp_path / "export", filters=Filters(without_hidden=True), segment_size_bytes=20_000)
     found = history_of([tmp_path / "export"], tmp_path / "job", how, LATE_MS, Random(1))
     made = ArchiveFolder(tmp_path / "made")
-    assert write(found, made, how) == told
+    assert write(found, made, how) == expected
     assert content(made) == content(due)
 
 
 @pytest.mark.thorough
-def test_the_command_rejects_exports_that_may_hold_what_is_hidden(
+def test_the_command_rejects_exports_that_may_contain_hidden_posts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     save_identity(CONTROL, tmp_path / "key")
@@ -236,7 +236,7 @@ def test_the_command_rejects_exports_that_may_hold_what_is_hidden(
             store.export(tmp_path / name, filters=filters)
             options = (tmp_path / "good", tmp_path / name, "--identity", tmp_path / "key", "--leave-out-hidden")
             said = run(capsys, "archive", "make", tmp_path / "archives", *options, status=2)
-            assert f"{tmp_path / name} contains messages that its store's owner hid" in said
+            assert f"{tmp_path / name} may contain messages that its store's owner hid" in said
             assert "export --leave-out-hidden" in said
     assert not (tmp_path / "archives").exists()
 
@@ -274,7 +274,7 @@ def shared_out(posts: Iterable[Post], folder: Path) -> list[Path]:
 
 @pytest.mark.thorough
 @pytest.mark.usefixtures("spark")
-def test_the_command_makes_what_archive_create_makes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_has_the_result_of_archive_create(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     posts = some_weeks(weeks=6, per_week=100)
     exports = shared_out(posts, tmp_path)
     save_identity(CONTROL, tmp_path / "key")
@@ -291,7 +291,7 @@ def test_the_command_makes_what_archive_create_makes(tmp_path: Path, capsys: pyt
 
     before = content(made)
     run(capsys, "archive", "make", tmp_path / "archives", *exports, *signer, status=2)
-    assert content(made) == before, "it was made in another way, and published"
+    assert content(made) == before, "archives with other parameters were published"
     segment = exports[0] / "posts-000000.seg"
     segment.write_bytes(segment.read_bytes()[:-1])
     assert str(segment) in run(capsys, "archive", "make", tmp_path / "none", *exports, *options, status=2)
@@ -300,7 +300,7 @@ def test_the_command_makes_what_archive_create_makes(tmp_path: Path, capsys: pyt
 
 @pytest.mark.thorough
 @pytest.mark.usefixtures("spark")
-def test_the_command_leaves_out_what_is_hidden(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_omits_hidden_posts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     save_identity(CONTROL, tmp_path / "key")
     with store_that_hides() as store:
         store.export(tmp_path / "export", filters=Filters(without_hidden=True))
@@ -331,7 +331,7 @@ def test_an_interrupted_job_continues(tmp_path: Path, monkeypatch: pytest.Monkey
     assert content(made)[1] is None
     finished = again()
     assert content(made) == content(due)
-    assert finished.ran.seconds.keys() == {"inspect"}, "what was finished was made again"
+    assert finished.ran.seconds.keys() == {"inspect"}, "finished work was repeated"
     assert not (tmp_path / "made.making").exists()
     assert again().created.archives == 0
     with pytest.raises(ArchiveError, match="not signed by the control node"):

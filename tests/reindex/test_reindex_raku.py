@@ -72,7 +72,7 @@ def shares_of(posts: list[Post], cast: Everyone, random: Random) -> list[list[by
     [120, *(pytest.param(step, marks=[pytest.mark.soak, pytest.mark.timeout(3600)]) for step in (5, 1))],
     ids=["a 120th", "a fifth", "all"],
 )
-def test_the_raku_logs(data: Path, tmp_path: Path, step: int) -> None:
+def test_the_rows_of_the_raku_logs_equal_those_of_a_store(data: Path, tmp_path: Path, step: int) -> None:
     """The logs have 780,000 posts in 24 channels.
 
     The job's rows equal those of a store with all posts, and of its rebuild.

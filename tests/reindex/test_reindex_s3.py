@@ -13,7 +13,7 @@ pytest.importorskip("pyspark")
 
 
 @pytest.mark.thorough
-def test_an_export_on_s3_by_a_local_cluster(s3: S3Server, tmp_path: Path) -> None:
+def test_a_local_cluster_reindexes_an_export_on_s3(s3: S3Server, tmp_path: Path) -> None:
     """Workers do not share a disk. Exports and work are objects, and the work is removed at the end."""
     posts = conversation(150)
     export_of(posts, s3.uri("export"), segment_size_bytes=20_000)

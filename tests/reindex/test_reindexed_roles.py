@@ -62,7 +62,7 @@ def test_a_declined_role_stays_declined(export: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_damaged_statements_stop_the_job_or_are_left_out_and_named(export: Path, tmp_path: Path) -> None:
+def test_damaged_statements_stop_the_job_or_are_omitted_and_named(export: Path, tmp_path: Path) -> None:
     [segment] = read_manifest(export).consent_segments
     path = export / segment.file
     path.write_bytes(path.read_bytes()[:-1])

@@ -32,7 +32,7 @@ def test_a_run_is_written_when_memory_is_full(tmp_path: Path, size_bytes: int, r
     assert derivation.size_bytes == (0 if runs else size_bytes)
 
 
-def test_a_partition_holds_so_many_posts_and_no_more() -> None:
+def test_a_partition_has_at_most_partition_posts() -> None:
     assert partitions_for(0) == partitions_for(limits.PARTITION_POSTS - 1) == 1
     for posts in (limits.PARTITION_POSTS, 10 * limits.PARTITION_POSTS + 1, 10**9):
         assert posts / partitions_for(posts) <= limits.PARTITION_POSTS
@@ -43,7 +43,7 @@ def segment(number: int, rows: int) -> RowSegment:
     return RowSegment(f"rows-{number:06d}.seg", key, key + b"~", rows, 1, "", "", {})
 
 
-def test_a_part_is_a_range_of_keys_that_ends_with_the_segment_that_fills_it() -> None:
+def test_a_part_ends_with_the_segment_that_fills_it() -> None:
     quarter = limits.PART_ROWS // 4
     segments = [segment(number, quarter) for number in range(10)]
     parts = share_out(segments)
@@ -52,7 +52,7 @@ def test_a_part_is_a_range_of_keys_that_ends_with_the_segment_that_fills_it() ->
     assert share_out([segment(0, limits.PART_ROWS)]) == [[segment(0, limits.PART_ROWS)]]
 
 
-def test_a_segment_of_something_else_is_not_a_segment_of_rows(tmp_path: Path) -> None:
+def test_a_segment_of_other_items_is_rejected(tmp_path: Path) -> None:
     for item in (1, b"ab", [b"key"], [b"key", b"value", b"more"]):
         with SegmentWriter(tmp_path / "rows.seg", 1) as writer:
             writer.write_packed(pack([[b"key", b"value"], item]))

@@ -32,7 +32,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 )
 @pytest.mark.parametrize("count", [1, 7, 300])
 @pytest.mark.parametrize("shuffle", [to_partitions, by_hashed_number])
-def test_each_row_is_where_it_says(
+def test_each_row_is_in_its_partition(
     spark: SparkSession, shuffle: Callable[[DataFrame, int], DataFrame], count: int
 ) -> None:
     """The partitions include an empty one, which Spark could join to another."""

@@ -75,8 +75,8 @@ def _plain(value: Any) -> Any:
 
 def of_duckdb(folder: Path, table: str) -> Rows:
     with duckdb.connect() as connection:
-        told = connection.execute(f"SELECT * FROM '{folder / table}/**/*.parquet'")
-        return [dict(zip([column[0] for column in told.description], row, strict=True)) for row in told.fetchall()]
+        output = connection.execute(f"SELECT * FROM '{folder / table}/**/*.parquet'")
+        return [dict(zip([column[0] for column in output.description], row, strict=True)) for row in output.fetchall()]
 
 
 def of_pandas(folder: Path, table: str) -> Rows:
@@ -90,7 +90,7 @@ def of_polars(folder: Path, table: str) -> Rows:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("tool", [of_duckdb, of_pandas, of_polars])
-def test_tools_read_what_the_store_answers(
+def test_tools_read_the_answers_of_the_store(
     tool: Callable[[Path, str], Rows], posts: list[Post], written: tuple[Path, TablesReport]
 ) -> None:
     with CableStore.in_memory(options=StoreOptions(verify_threads=1, clock=lambda: AFTER_9999_MS)) as store:
@@ -102,7 +102,7 @@ def test_tools_read_what_the_store_answers(
 
 
 @pytest.mark.thorough
-def test_files_are_by_month_in_order_and_listed(posts: list[Post], written: tuple[Path, TablesReport]) -> None:
+def test_files_are_divided_by_month_ordered_and_listed(posts: list[Post], written: tuple[Path, TablesReport]) -> None:
     folder, report = written
     assert json.loads((folder / "tables.json").read_text())["tables"].keys() == SETTLED.keys()
     for name in SETTLED:
@@ -176,7 +176,7 @@ def test_an_interrupted_run_continues(posts: list[Post], tmp_path: Path, monkeyp
 
 
 @pytest.mark.thorough
-def test_a_run_that_finished_no_table_is_begun_again(
+def test_a_run_without_a_finished_table_is_restarted(
     posts: list[Post], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, out = export(posts[:80], tmp_path / "export", LEGACY).folder, tmp_path / "tables"
@@ -194,7 +194,7 @@ def test_a_run_that_finished_no_table_is_begun_again(
 
 
 @pytest.mark.thorough
-def test_a_run_that_was_killed_while_it_marked_its_folder_is_begun_again(posts: list[Post], tmp_path: Path) -> None:
+def test_a_run_that_was_killed_while_it_marked_its_folder_is_restarted(posts: list[Post], tmp_path: Path) -> None:
     source, out = export(posts[:80], tmp_path / "export", LEGACY).folder, tmp_path / "tables"
     out.mkdir()
     (out / "unfinished.json.1234.tmp").touch()
@@ -202,7 +202,7 @@ def test_a_run_that_was_killed_while_it_marked_its_folder_is_begun_again(posts: 
 
 
 @pytest.mark.thorough
-def test_a_damaged_segment_ends_it_in_one_line(posts: list[Post], tmp_path: Path) -> None:
+def test_a_damaged_segment_is_reported_in_one_line(posts: list[Post], tmp_path: Path) -> None:
     manifest = export(posts[:80], tmp_path / "export", LEGACY)
     segment = tmp_path / "export" / manifest.post_segments[-1].file
     segment.write_bytes(segment.read_bytes()[:-1] + b"x")
@@ -213,7 +213,7 @@ def test_a_damaged_segment_ends_it_in_one_line(posts: list[Post], tmp_path: Path
 
 
 @pytest.mark.thorough
-def test_the_command_on_a_real_log(run: Run, tmp_path: Path) -> None:
+def test_the_command_writes_the_tables_of_a_real_log(run: Run, tmp_path: Path) -> None:
     """The sample conversation without one of its authors."""
     store = tmp_path / "store"
     for command in (["import-irc", sample()], ["export", tmp_path / "export"]):
@@ -222,7 +222,7 @@ def test_the_command_on_a_real_log(run: Run, tmp_path: Path) -> None:
     with CableStore.open(store) as opened:
         dropped = next(iter(opened.users()))
     arguments = [tmp_path / "export", "--drop-author", dropped.public_key.hex(), "--drop-channel", "kitchen"]
-    status, told, error = run("tables", *arguments, "--out", tmp_path / "tables", "--json")
+    status, output, error = run("tables", *arguments, "--out", tmp_path / "tables", "--json")
     assert status == 0, error
     with CableStore.open(store) as opened:
         left_out = {post.hash for post in opened.posts_by(dropped.public_key)}
@@ -231,18 +231,18 @@ def test_the_command_on_a_real_log(run: Run, tmp_path: Path) -> None:
         opened.discard(left_out)
         expected = answers(opened)
     assert left_out
-    assert {name: of["rows"] for name, of in json.loads(told)["tables"].items()} == {
+    assert {name: of["rows"] for name, of in json.loads(output)["tables"].items()} == {
         name: len(rows) for name, rows in expected.items()
     }
     for name in ("posts", "messages", "members", "users", "channels"):
         assert plain(of_duckdb(tmp_path / "tables", name)) == in_order(expected[name]), name
-    status, told, error = run("tables", *arguments, "--out", tmp_path / "tables")
+    status, output, error = run("tables", *arguments, "--out", tmp_path / "tables")
     assert status == 0, error
-    assert "messages" in told
+    assert "messages" in output
 
 
 @pytest.mark.thorough
-def test_bad_input_is_one_line(run: Run, tmp_path: Path) -> None:
+def test_bad_input_prints_one_line(run: Run, tmp_path: Path) -> None:
     export([ANN.join("default", at=1)], tmp_path / "export", LEGACY)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "letter.txt").touch()

@@ -86,7 +86,9 @@ def assert_equals_model(
 @pytest.mark.thorough
 @settings(max_examples=3)
 @given(history=histories(max_posts=60), seed=st.integers())
-def test_any_history_in_any_exports(spark: SparkSession, history: tuple[Dialect, list[Post]], seed: int) -> None:
+def test_tables_of_any_history_in_any_exports_equal_the_store(
+    spark: SparkSession, history: tuple[Dialect, list[Post]], seed: int
+) -> None:
     """Posts are in any order, in overlapping exports, some with the deletions of posts in others."""
     dialect, posts = history
     rng = random.Random(seed)
@@ -100,7 +102,9 @@ def test_any_history_in_any_exports(spark: SparkSession, history: tuple[Dialect,
 
 
 @pytest.mark.thorough
-def test_a_long_history_with_posts_left_out(spark: SparkSession, rng: random.Random, tmp_path: Path) -> None:
+def test_tables_without_some_posts_equal_the_store_without_them(
+    spark: SparkSession, rng: random.Random, tmp_path: Path
+) -> None:
     posts = long_history(rng, 400, DRAFT8)
     assert sum(post.type == DELETE for post in posts) > 20
     drops = Drops(frozenset({posts[0].author}), frozenset({"a b", posts[-1].channel or "a"}), TIMES_MS[3])
@@ -112,7 +116,9 @@ def test_a_long_history_with_posts_left_out(spark: SparkSession, rng: random.Ran
 
 
 @pytest.mark.thorough
-def test_claims_about_deleted_posts(spark: SparkSession, rng: random.Random, tmp_path: Path) -> None:
+def test_claims_about_deleted_posts_have_the_result_of_an_import(
+    spark: SparkSession, rng: random.Random, tmp_path: Path
+) -> None:
     """Exports have skeletons of posts that are in none of them. The result is that of importing them."""
     posts = long_history(rng, 200)
     manifests = [export(rng.sample(posts, 150), tmp_path / str(number), LEGACY) for number in range(2)]
@@ -130,7 +136,7 @@ def test_claims_about_deleted_posts(spark: SparkSession, rng: random.Random, tmp
 
 
 @pytest.mark.thorough
-def test_sealed_archives(spark: SparkSession, tmp_path: Path) -> None:
+def test_tables_are_read_from_sealed_archives(spark: SparkSession, tmp_path: Path) -> None:
     posts, plan = some_weeks(), plan_of(key=KEY)
     archived(store_of(posts), tmp_path / CONTROL.public_key.hex(), plan)
     with in_memory(LEGACY, posts) as store:
@@ -158,9 +164,9 @@ def test_the_source_returns_the_contents_of_files(spark: SparkSession, rng: rand
         if post.type == DELETE
         for target in dict.fromkeys(of_post(post)["targets"])
     ]
-    told = [(stone.target.hex(), stone.author.hex(), stone.deleted_by.hex(), False) for stone in stones]
-    assert said == sorted(signed + told)
-    assert told
+    unsigned = [(stone.target.hex(), stone.author.hex(), stone.deleted_by.hex(), False) for stone in stones]
+    assert said == sorted(signed + unsigned)
+    assert unsigned
 
 
 @pytest.fixture
@@ -171,9 +177,7 @@ def manifest(tmp_path: Path) -> Manifest:
 
 
 @pytest.mark.thorough
-def test_segments_that_a_filter_leaves_out_are_not_read(
-    spark: SparkSession, manifest: Manifest, tmp_path: Path
-) -> None:
+def test_segments_excluded_by_a_filter_are_not_read(spark: SparkSession, manifest: Manifest, tmp_path: Path) -> None:
     """The files of these segments are missing, and no error is raised."""
     assert len(manifest.post_segments) > 5
     for segment in manifest.post_segments[1:-1]:
@@ -255,8 +259,8 @@ def test_filters_choose_segments(filters: list[Filter], first: int, last: int, m
     [
         ({}, "nothing to read"),
         ({"path": "x", "after_ms": "yesterday"}, "milliseconds since 1970"),
-        ({"path": "x", "types": "text,song"}, "expects some of text"),
-        ({"path": "x", "table": "deletions", "types": "text"}, "only for posts"),
+        ({"path": "x", "types": "text,song"}, "some of text"),
+        ({"path": "x", "table": "deletions", "types": "text"}, "expected the table posts"),
         ({"path": "x", "table": "users"}, "posts or deletions"),
         ({"path": "x", "columns": "hash,colour"}, "column not found in posts: 'colour'"),
         ({"path": "x", "table": "deletions", "columns": "text"}, "column not found in deletions: 'text'"),
@@ -264,13 +268,13 @@ def test_filters_choose_segments(filters: list[Filter], first: int, last: int, m
         ({"path": "x", "control_key": "ab"}, "must have 64 hex digits, got 2"),
     ],
 )
-def test_options_that_cannot_be(options: dict[str, str], message: str) -> None:
+def test_invalid_options_are_rejected(options: dict[str, str], message: str) -> None:
     with pytest.raises(ExportError, match=message):
         SourceOptions.of(options)
 
 
 @pytest.mark.parametrize("secret", ["ab" * 31, "ab" * 33, "ab" * 31 + "xy", "5eed" * 16 + " comment", "ü" * 64])
-def test_a_file_that_holds_no_cabal_key_is_named_and_not_shown(secret: str, tmp_path: Path) -> None:
+def test_a_file_without_a_cabal_key_is_named_and_not_shown(secret: str, tmp_path: Path) -> None:
     (tmp_path / "key").write_text(secret)
     with pytest.raises(ExportError, match="a cabal key must have 64 hex digits") as error:
         SourceOptions.of({"path": "x", "control_key": "00" * 32, "cabal_key_file": str(tmp_path / "key")})

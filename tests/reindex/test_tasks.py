@@ -62,7 +62,7 @@ def job_of(
 @pytest.mark.thorough
 @settings(max_examples=settings().max_examples // 2)
 @given(histories(), plans, st.randoms(use_true_random=False))
-def test_tasks_over_several_exports_make_the_rows_of_a_store_of_all(
+def test_tasks_over_several_exports_create_the_rows_of_a_store_with_all_posts(
     history: tuple[Dialect, list[Post]], plan: Plan, random: Random
 ) -> None:
     dialect, posts = history[0], public(history[1])
@@ -104,7 +104,7 @@ def test_deleted_posts_are_counted(tmp_path: Path) -> None:
     assert sum(counts) == 1
 
 
-def test_a_tombstone_without_its_deletion_is_left_out_and_counted(tmp_path: Path) -> None:
+def test_a_tombstone_without_its_deletion_is_omitted_and_counted(tmp_path: Path) -> None:
     """A tombstone is unsigned, so accepting it would delete a post against its author's will."""
     post = ANN.text("default", "I live")
     made_up = [Tombstone(post.hash, ANN.key, 1, bytes([7]) * 32, skeleton) for skeleton in (None, Skeleton.of(post))]
@@ -114,7 +114,7 @@ def test_a_tombstone_without_its_deletion_is_left_out_and_counted(tmp_path: Path
             rows, reports, _ = run_tasks(job, Random("left out"))
             assert rows == rows_of(store)
         left_out = sum(report.get("counts", {}).get(LEFT_OUT, 0) for report in reports)
-        assert left_out == number, "one that waits for its target is never read"
+        assert left_out == number, "a tombstone without its target was read"
 
 
 LEFT_OUT = "tombstones: without their post/delete, left out"
@@ -157,7 +157,7 @@ drops_chosen = st.builds(
 @pytest.mark.thorough
 @settings(max_examples=settings().max_examples // 2)
 @given(histories(), plans, st.randoms(use_true_random=False), drops_chosen)
-def test_what_is_dropped_is_as_if_discarded(
+def test_dropping_posts_has_the_result_of_discarding_them(
     history: tuple[Dialect, list[Post]], plan: Plan, random: Random, drops: Drops
 ) -> None:
     dialect, posts = history[0], public(history[1])
@@ -194,7 +194,7 @@ def is_to_drop(post: Post, drops: Drops) -> bool:
     st.frozensets(st.sampled_from([view.name for view in CATALOG.views]), min_size=1, max_size=3),
 )
 @settings(max_examples=settings().max_examples // 2)
-def test_single_views_are_those_of_the_whole(
+def test_single_views_have_the_rows_of_all_views(
     history: tuple[Dialect, list[Post]], plan: Plan, random: Random, views: frozenset[str]
 ) -> None:
     dialect, posts = history[0], public(history[1])
@@ -212,7 +212,7 @@ def test_single_views_are_those_of_the_whole(
 ONE = Plan((frozenset(),), (True,), 3, 400, 700, 2**25)
 
 
-def test_malformed_and_local_only_posts_are_counted_and_left_out(tmp_path: Path) -> None:
+def test_malformed_and_local_only_posts_are_counted_and_omitted(tmp_path: Path) -> None:
     good = [ANN.text("default", str(number)) for number in range(20)]
     private = BOB.post(Block("", 1, (ANN.key,), 0, 1))
     assert private.is_local_only
@@ -266,7 +266,7 @@ def test_a_segment_that_is_damaged_after_the_inspection_is_named(export: ObjectF
 
 
 @pytest.mark.thorough("S3")
-def test_a_segment_whose_checksum_is_wrong_is_left_out_of_all_partitions(
+def test_a_segment_with_a_wrong_checksum_is_omitted_from_all_partitions(
     export: ObjectFolder, place: ObjectFolder
 ) -> None:
     """The segment has the right size, so only reading it finds the damage. Its posts and deletions are not in the
@@ -289,9 +289,7 @@ def test_a_segment_whose_checksum_is_wrong_is_left_out_of_all_partitions(
         assert rows == run_tasks(replace(job, folder=place.child("others"), inputs=others), Random("others"))[0]
 
 
-def test_an_input_that_changes_while_it_is_read_is_not_left_out_in_part(
-    export: ObjectFolder, place: ObjectFolder
-) -> None:
+def test_an_input_that_changes_during_the_job_is_not_partly_omitted(export: ObjectFolder, place: ObjectFolder) -> None:
     with job_of([export], place.child("job"), ONE) as job:
         found = {"input": 1, "problem": "x.seg is damaged", "is_partly_read": False}
         whole: dict[str, Any] = {"problems": []}
@@ -321,7 +319,7 @@ def test_a_damaged_run_is_an_error_that_names_it(place: ObjectFolder, damage: st
 
 
 @pytest.mark.thorough
-def test_an_attempt_that_is_repeated_writes_the_same_bytes(export: ObjectFolder, place: ObjectFolder) -> None:
+def test_a_repeated_attempt_writes_the_same_bytes(export: ObjectFolder, place: ObjectFolder) -> None:
     """Spark may repeat a task, or run it twice concurrently. The result is the same for any order of writes."""
     work = place.child("job")
     with job_of([export], work, replace(ONE, bucket_size_bytes=10_000)) as job:
@@ -357,7 +355,7 @@ def test_an_object_store_that_does_not_answer_is_not_a_damaged_input(
             list(reading(iter([numbers])))
 
 
-def test_an_error_in_a_task_arrives_as_what_it_was() -> None:
+def test_an_error_in_a_task_keeps_its_type() -> None:
     for kind in (ArchiveError, ExportError, StorageError, ReindexError):
         report = {"error": "what was found", "kind": kind.__name__}
         assert type(tasks.error_of(report)) is kind
@@ -366,7 +364,7 @@ def test_an_error_in_a_task_arrives_as_what_it_was() -> None:
 
 
 @pytest.mark.parametrize(("kind", "tries"), [(StorageError, 1), (ExportError, 3)])
-def test_a_place_that_fails_is_tried_by_one_task_of_a_stage(kind: type[CableStoreError], tries: int) -> None:
+def test_a_failing_location_is_tried_by_one_task_of_a_stage(kind: type[CableStoreError], tries: int) -> None:
     """All tasks of the stage report its error. The next stage tries again."""
     tried: list[int] = []
 
@@ -404,7 +402,7 @@ def test_a_job_is_distinguished_from_others_by_its_work(export: ObjectFolder, tm
 
 
 @pytest.mark.thorough("S3")
-def test_a_work_folder_is_empty_or_of_a_job_before(place: ObjectFolder) -> None:
+def test_a_work_folder_is_empty_or_belongs_to_an_earlier_job(place: ObjectFolder) -> None:
     """The folder is emptied and removed at the end, so the content of another folder must be safe."""
     other = place.child("other")
     other.child("below").write("precious", b"kept")

@@ -17,7 +17,7 @@ from cablestore.reindex.workers import in_worker
 
 
 @pytest.mark.thorough
-def test_modules_are_excluded_from_collections(tmp_path: Path) -> None:
+def test_modules_are_excluded_from_garbage_collection(tmp_path: Path) -> None:
     def count(batches: Batches) -> Batches:
         for batch in batches:
             assert batch.num_rows == 1

@@ -39,7 +39,9 @@ def texts_in(store: CableStore) -> list[str]:
 
 
 @pytest.mark.parametrize("has_links", [True, False])
-def test_a_checkpoint_is_the_present_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, has_links: bool) -> None:
+def test_a_checkpoint_has_the_present_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, has_links: bool
+) -> None:
     def refuse(*_: object) -> None:
         raise PermissionError(errno.EPERM, "Operation not permitted")
 
@@ -84,7 +86,7 @@ def test_tables_that_are_just_written_are_not_overwritten_through_a_link(tmp_pat
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("has_links", [True, False])
-def test_checkpoints_while_tables_are_written_and_merged(
+def test_checkpoints_during_writes_and_merges_are_consistent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, has_links: bool
 ) -> None:
     """Every checkpoint has exactly the first posts, in the order in which they were stored."""
@@ -218,7 +220,7 @@ def test_a_backup_of_a_checkpoint_has_the_causal_logs(tmp_path: Path) -> None:
     assert (path / "sds").is_dir()
 
 
-def test_stores_without_a_checkpoint(tmp_path: Path) -> None:
+def test_stores_in_memory_and_closed_stores_have_no_checkpoint(tmp_path: Path) -> None:
     with CableStore.in_memory() as store, pytest.raises(ArgumentError, match="a store in memory has no folder"):
         checkpoint(store).__enter__()
     store = CableStore.open(tmp_path / "store")

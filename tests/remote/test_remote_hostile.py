@@ -57,7 +57,7 @@ def server(store: CableStore) -> Iterator[StoreServer]:
 @pytest.mark.parametrize(
     "first", [b"\n", b"garbage\n", b"{}\n", b"[" * 3000 + b"\n", b'{"cablestore": "1", "versions": [1]}\n', b"\xff\n"]
 )
-def test_an_invalid_first_line_gets_one_line_of_error(server: StoreServer, first: bytes) -> None:
+def test_an_invalid_first_line_is_answered_with_one_line_of_error(server: StoreServer, first: bytes) -> None:
     program = RawProgram(server, first)
     assert program.offer is not None
     assert program.offer.err.startswith("invalid first line: expected JSON")
@@ -89,7 +89,7 @@ def test_a_silent_program_is_disconnected(store: CableStore) -> None:
         HEADER.pack(100_000) + b"\x91" * 100_000,
         HEADER.pack(7) + msgspec.msgpack.encode(["calls"]),
     ],
-    ids=["longest", "too long", "no msgpack", "empty", "nested", "no message"],
+    ids=["longest", "too long", "not msgpack", "empty", "nested", "not a message"],
 )
 def test_a_frame_that_is_not_a_message_ends_the_connection(server: StoreServer, sent: bytes) -> None:
     program = RawProgram(server)
@@ -133,7 +133,7 @@ def test_deep_arguments_are_rejected(server: StoreServer) -> None:
     program.close()
 
 
-def test_a_late_call_does_not_begin(server: StoreServer, store: CableStore) -> None:
+def test_a_call_after_its_deadline_is_not_run(server: StoreServer, store: CableStore) -> None:
     program, latest = RawProgram(server), store.last_sequence
     program.send(call(1, "post", "c", "late", False, deadline_s=0.0))
     found = program.answer()
@@ -167,7 +167,7 @@ def test_a_program_that_does_not_read_is_disconnected(store: CableStore) -> None
         program.close()
 
 
-def test_an_iterator_sends_two_parts_ahead(server: StoreServer) -> None:
+def test_an_iterator_sends_at_most_two_parts_ahead(server: StoreServer) -> None:
     program = RawProgram(server)
     program.send(call(1, "posts_by", ANN.identity.public_key, None, None), Ping(2))
     counts: list[int] = []
@@ -184,7 +184,7 @@ def test_an_iterator_sends_two_parts_ahead(server: StoreServer) -> None:
     program.close()
 
 
-def test_calls_at_once_have_a_limit(server: StoreServer, store: CableStore) -> None:
+def test_the_number_of_concurrent_calls_is_limited(server: StoreServer, store: CableStore) -> None:
     program = RawProgram(server)
     waits = [
         call(number, "next_changes", store.cursor, None, None, False) for number in range(limits.MAX_REMOTE_CALLS + 1)
@@ -208,7 +208,7 @@ def test_a_number_in_use_is_rejected(server: StoreServer, store: CableStore) -> 
     program.close()
 
 
-def test_iterators_at_once_have_a_limit(server: StoreServer, store: CableStore) -> None:
+def test_the_number_of_concurrent_iterators_is_limited(server: StoreServer, store: CableStore) -> None:
     with connected(server) as program:
         opened = [program.events(store.last_sequence) for _ in range(limits.MAX_REMOTE_ITERATORS)]
         with pytest.raises(CableStoreError, match=r"this program has 64 open iterators, the maximum\. Close one"):
@@ -225,7 +225,7 @@ def _begins(events: Iterator[object]) -> bool:
         return False
 
 
-def test_snapshots_at_once_have_a_limit(server: StoreServer) -> None:
+def test_the_number_of_concurrent_snapshots_is_limited(server: StoreServer) -> None:
     with connected(server) as program:
         opened = [program.snapshot() for _ in range(limits.MAX_REMOTE_SNAPSHOTS)]
         with pytest.raises(CableStoreError, match=r"this program has 16 open snapshots, the maximum\. Close one"):
@@ -234,7 +234,7 @@ def test_snapshots_at_once_have_a_limit(server: StoreServer) -> None:
         program.snapshot().close()
 
 
-def test_programs_at_once_have_a_limit(server: StoreServer) -> None:
+def test_the_number_of_concurrent_programs_is_limited(server: StoreServer) -> None:
     programs = [connected(server) for _ in range(limits.MAX_REMOTE_CLIENTS)]
     with pytest.raises(CableStoreError, match=r"64 programs use this store, the maximum\. Close one, or wait"):
         connected(server)
@@ -249,14 +249,14 @@ def _is_served(server: StoreServer) -> bool:
     return program.offer == Offer(messages.own_version(), messages.VERSIONS, dialect="legacy")
 
 
-def test_a_request_has_a_limit_of_size(server: StoreServer) -> None:
+def test_the_size_of_a_request_is_limited(server: StoreServer) -> None:
     with connected(server) as program:
         with pytest.raises(CableStoreError, match="the maximum between a program and the process"):
             program.local.put("name", "key", bytes(limits.MAX_REMOTE_REQUEST_SIZE_BYTES))
         assert program.stats().channels == 1
 
 
-def test_a_reply_has_a_limit_of_size() -> None:
+def test_the_size_of_a_reply_is_limited() -> None:
     ours, theirs = socket.socketpair()
     with theirs:
         theirs.sendall(messages.line(Offer("0.14.0", messages.VERSIONS, dialect="legacy")))
@@ -267,7 +267,7 @@ def test_a_reply_has_a_limit_of_size() -> None:
         messages.frame(Result(1, msgspec.Raw(msgspec.msgpack.encode(bytes(1000))), 0), 1000)
 
 
-def test_a_result_that_a_later_report_overtook_does_not_put_the_store_back() -> None:
+def test_a_result_after_a_later_report_does_not_lower_the_last_sequence() -> None:
     ours, theirs = socket.socketpair()
     with theirs:
         theirs.sendall(messages.line(Offer("0.15.0", messages.VERSIONS, dialect="legacy")))
@@ -283,14 +283,16 @@ def test_a_result_that_a_later_report_overtook_does_not_put_the_store_back() -> 
 
 
 @pytest.mark.parametrize(("versions", "age"), [((0, 0), "an older"), ((2, 9), "a newer")])
-def test_a_program_of_another_version_has_one_line(server: StoreServer, versions: tuple[int, int], age: str) -> None:
+def test_a_program_of_another_version_is_rejected_with_one_line(
+    server: StoreServer, versions: tuple[int, int], age: str
+) -> None:
     program = RawProgram(server, messages.line(Hello("9.9", versions)))
     assert program.offer is not None
     assert program.offer.err.startswith(f"the program runs {age} version of cablestore: 9.9 with protocol")
     program.close()
 
 
-def test_a_newer_program_that_speaks_this_version_is_served(server: StoreServer) -> None:
+def test_a_newer_program_that_supports_this_version_is_served(server: StoreServer) -> None:
     program = RawProgram(server, messages.line(Hello("9.9", (1, 7))))
     program.send(call(1, "clock_difference"))
     assert isinstance(program.answer(), Result)
@@ -310,7 +312,7 @@ def test_a_newer_program_that_speaks_this_version_is_served(server: StoreServer)
     ],
     ids=["newer", "older", "earlier", "garbage"],
 )
-def test_a_store_of_another_version_has_one_line(line: bytes, text: str) -> None:
+def test_a_store_of_another_version_is_rejected_with_one_line(line: bytes, text: str) -> None:
     ours, theirs = socket.socketpair()
     with theirs:
         theirs.sendall(line)
@@ -322,7 +324,7 @@ def open_descriptors() -> int:
     return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
-def test_a_program_that_leaves_keeps_nothing_open(server: StoreServer) -> None:
+def test_a_disconnected_program_leaves_nothing_open(server: StoreServer) -> None:
     before = open_descriptors()
     for _ in range(20):
         with connected(server) as program:
@@ -343,7 +345,7 @@ def test_a_burst_of_writes_is_reported_together(store: CableStore) -> None:
         program.close()
 
 
-def test_posts_travel_in_parts(store: CableStore) -> None:
+def test_posts_are_sent_in_parts(store: CableStore) -> None:
     posts = [post.raw for post in store.posts_by(ANN.identity.public_key)]
     stored: list[int] = []
 

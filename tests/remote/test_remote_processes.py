@@ -42,7 +42,7 @@ def test_a_program_uses_the_store_of_another_process(tmp_path: Path) -> None:
             CableStore.open(tmp_path / "s")
 
 
-def test_without_a_process_there_is_one_line(tmp_path: Path) -> None:
+def test_connecting_without_a_serving_process_raises_an_error(tmp_path: Path) -> None:
     CableStore.open(tmp_path / "s").close()
     with pytest.raises(OwnerGoneError, match=r"no process serves the store at .*\. Open it with CableStore\.open, or"):
         cablestore.connect(tmp_path / "s")
@@ -82,7 +82,7 @@ def test_the_socket_of_a_killed_process_is_replaced(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("delay_s", [0.02, pytest.param(0.2, marks=pytest.mark.thorough)])
-def test_a_killed_owner_keeps_what_was_answered_and_not_what_was_not_run(tmp_path: Path, delay_s: float) -> None:
+def test_a_killed_owner_keeps_the_results_of_answered_calls(tmp_path: Path, delay_s: float) -> None:
     with owner_of(tmp_path / "s") as owner, cablestore.connect(tmp_path / "s") as store:
         answered: list[str] = []
         threading.Timer(delay_s, owner.kill).start()
@@ -146,7 +146,7 @@ def test_a_killed_program_leaves_the_store_to_others(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_a_stopped_owner_is_given_up_and_does_not_run_the_call_later(tmp_path: Path) -> None:
+def test_a_call_to_a_stopped_owner_fails_and_is_not_run_later(tmp_path: Path) -> None:
     with owner_of(tmp_path / "s") as owner, RemoteStore(Link.reach(tmp_path / "s", timeout_s=4)) as store:
         store.post("c", "before")
         hang(owner)
@@ -180,7 +180,7 @@ def test_a_stopped_owner_serves_no_new_program(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_ctrl_c_ends_a_wait_and_the_connection_stays(tmp_path: Path) -> None:
+def test_ctrl_c_ends_a_wait_and_keeps_the_connection(tmp_path: Path) -> None:
     with owner_of(tmp_path / "s"):
         waiter = child("waiter", tmp_path / "s")
         waiter.send_signal(signal.SIGINT)
@@ -226,7 +226,7 @@ def test_asyncio_opens_a_store_or_connects(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_asyncio_does_not_connect_with_options_that_the_owner_chose(tmp_path: Path) -> None:
+def test_asyncio_does_not_connect_with_options_of_the_owner(tmp_path: Path) -> None:
     async def open_with(**options: object) -> None:
         async with AsyncCableStore.open(tmp_path / "s", **options):  # type: ignore[arg-type] # options of any type
             pass
@@ -279,7 +279,7 @@ def test_fifty_programs_write_and_follow(tmp_path: Path) -> None:
         assert [missing.get(timeout=1) for _ in threads] == [set()] * 50
 
 
-def test_a_slow_program_keeps_no_other_waiting() -> None:
+def test_a_slow_program_does_not_block_others() -> None:
     with CableStore.in_memory(identity=ANN.identity) as store, StoreServer(store) as server:
         for number in range(1200):
             store.post("c", f"text {number}", sync=False)
@@ -292,7 +292,7 @@ def test_a_slow_program_keeps_no_other_waiting() -> None:
             assert sum(1 for _ in found) >= 1200
 
 
-def test_long_work_reports_and_stops_where_it_is_cancelled() -> None:
+def test_long_work_reports_progress_and_stops_when_it_is_cancelled() -> None:
     with CableStore.in_memory(identity=ANN.identity) as store, remote_of(store) as remote:
         for number in range(50):
             store.post("c", f"text {number}", sync=False)
@@ -372,7 +372,7 @@ def test_ingest_stores_the_batches_that_the_store_itself_stores() -> None:
         assert len({store.dump_digest() for store in stores}) == 1
 
 
-def test_a_cancelled_call_leaves_the_next_one_its_own_result() -> None:
+def test_a_call_after_a_cancelled_one_has_its_own_result() -> None:
     async def run(remote: RemoteStore) -> None:
         async with AsyncCableStore(remote) as store:
             for number in range(100):
@@ -405,7 +405,7 @@ def test_asyncio_follows_moderation_over_a_connection() -> None:
         asyncio.run(run(remote, bytes(32)))
 
 
-def test_a_program_that_leaves_at_once_harms_no_other(tmp_path: Path) -> None:
+def test_a_program_that_disconnects_at_once_does_not_affect_others(tmp_path: Path) -> None:
     with CableStore.open(tmp_path / "s") as store, cablestore.offer(store):
         for _ in range(200):
             if (own := unix_socket.connect(tmp_path / "s")) is not None:
@@ -414,7 +414,7 @@ def test_a_program_that_leaves_at_once_harms_no_other(tmp_path: Path) -> None:
             assert other.stats().channels == 0
 
 
-def test_a_store_that_is_closed_under_its_programs_ends_their_calls() -> None:
+def test_closing_a_store_ends_the_calls_of_its_programs() -> None:
     with CableStore.in_memory(identity=ANN.identity) as store, remote_of(store) as remote:
         following = remote.events(store.last_sequence)
         snapshot = remote.snapshot()

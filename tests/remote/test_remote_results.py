@@ -96,7 +96,7 @@ def test_many_histories_have_the_results_of_the_store_itself(history: Any, chose
 @pytest.mark.thorough
 @given(history=HISTORY, chosen=CHOSEN)
 @settings(max_examples=5, phases=[Phase.generate], deadline=None)
-def test_the_store_for_asyncio_works_over_a_connection(history: tuple[Dialect, list[Post]], chosen: Any) -> None:
+def test_the_asyncio_store_works_over_a_connection(history: tuple[Dialect, list[Post]], chosen: Any) -> None:
     dialect, posts = history
     options: dict[str, Any] = {"dialect": dialect, "identity": AUTHORS[0]}
 
@@ -141,7 +141,7 @@ def test_every_public_name_is_remote_or_has_a_reason() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(OWNER_ONLY.keys() - {"open", "in_memory"}))
-def test_what_only_the_owner_can_do_reports_why(name: str) -> None:
+def test_calls_that_only_the_owner_can_make_report_the_reason(name: str) -> None:
     with CableStore.in_memory() as store, remote_of(store) as remote, pytest.raises(CableStoreError, match="cannot be"):
         method_of(remote, name)()
 
@@ -168,7 +168,7 @@ def test_an_error_of_an_internal_class_arrives_as_its_nearest_public_base() -> N
             assert type(error.value) is kind
 
 
-def test_a_post_comes_back_whole() -> None:
+def test_a_post_is_returned_completely() -> None:
     with CableStore.in_memory(identity=ANN.identity) as store, remote_of(store) as remote:
         post = remote.write(Text("c", "a text"))
         stored = store.get(post.hash)

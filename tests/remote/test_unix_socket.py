@@ -20,7 +20,7 @@ from cablestore.errors import OwnerGoneError, StorageError
 from cablestore.remote.unix_socket import NAME, connect
 
 
-def test_a_file_of_that_name_is_left_alone(tmp_path: Path) -> None:
+def test_a_file_with_the_name_of_the_socket_is_not_replaced(tmp_path: Path) -> None:
     with CableStore.open(tmp_path) as store:
         (tmp_path / NAME).write_text("mine")
         with pytest.raises(StorageError, match="cannot create a socket at"):
@@ -29,7 +29,7 @@ def test_a_file_of_that_name_is_left_alone(tmp_path: Path) -> None:
     assert connect(tmp_path) is None
 
 
-def test_only_the_same_user_gets_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_same_user_can_connect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with CableStore.open(tmp_path) as store, cablestore.offer(store):
         assert stat.S_IMODE((tmp_path / NAME).lstat().st_mode) == 0o600
         ours = os.geteuid()
@@ -73,7 +73,7 @@ def test_a_newer_server_keeps_its_socket(tmp_path: Path) -> None:
         assert not (tmp_path / NAME).exists()
 
 
-def test_a_store_in_a_deep_folder_is_reached_whatever_the_folder_of_temporary_files_is(
+def test_a_store_in_a_deep_folder_is_reachable_with_any_temporary_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deep = tmp_path / ("a folder with a long name " * 4) / ("another " * 10)

@@ -1,4 +1,4 @@
-"""A member that was away for a month gets the posts by reconciliation of stores and their places by outlines.
+"""A member that was away for a month gets posts by reconciliation and their positions by outlines.
 
 No message is sent again.
 """
@@ -107,7 +107,7 @@ def reconcile(here: Client, there: Client) -> int:
 
 @contextmanager
 def month(during: int) -> Iterator[tuple[Client, Client, Client]]:
-    """Create three members that talked until they all had everything.
+    """Create three members that talked until each had all messages.
 
     Then Bob left, and the others wrote N more in a month.
     """
@@ -132,7 +132,7 @@ def month(during: int) -> Iterator[tuple[Client, Client, Client]]:
 
 
 @pytest.mark.thorough
-def test_a_month_away() -> None:
+def test_a_member_catches_up_after_a_month_without_resends() -> None:
     with month(1_000) as clients:
         _month_away(clients)
 
@@ -182,13 +182,13 @@ def _month_away(clients: tuple[Client, Client, Client]) -> None:
 
 
 @pytest.mark.thorough
-def test_messages_that_come_before_the_outlines_wait_for_nothing() -> None:
+def test_messages_received_before_the_outlines_cause_no_requests() -> None:
     """Bob receives messages first, then reconciles, then gets the outlines: the log is equal, without requests."""
     with month(300) as clients:
-        _heard_first(clients)
+        _received_before_outlines(clients)
 
 
-def _heard_first(clients: tuple[Client, Client, Client]) -> None:
+def _received_before_outlines(clients: tuple[Client, Client, Client]) -> None:
     ann, bob, cyd = clients
     during = len(ann.ids()) - BEFORE
     back_ms = START_MS + MONTH_MS + 3_600_000
@@ -208,7 +208,7 @@ def _heard_first(clients: tuple[Client, Client, Client]) -> None:
     assert not any(client.asked_for or client.counts["repair"] or client.counts["lost"] for client in clients)
 
 
-def test_outlines_without_posts_of_other_channels_and_of_no_channel() -> None:
+def test_outlines_of_unknown_posts_and_invalid_outlines_are_not_added() -> None:
     ann, bob = Client(ANN, "ann"), Client(BOB, "bob")
     for number in range(4):
         ann.says(str(number), START_MS + number)

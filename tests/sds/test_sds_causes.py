@@ -61,7 +61,7 @@ class Room:
         self.carry(first_not_to="bob" if is_lost else None)
         return message_id
 
-    def hear(self, data: Iterable[bytes]) -> None:
+    def deliver(self, data: Iterable[bytes]) -> None:
         """Deliver messages of an attacker to all members."""
         each = list(data)
         for member in self.members.values():
@@ -138,13 +138,13 @@ def repaired(flood: Callable[[Room, str], list[bytes]] | None, *, is_known: bool
         for name in room.members:
             room.say(name)
     if flood is not None and is_first:
-        room.hear(flood(room, "unknown"))
+        room.deliver(flood(room, "unknown"))
         for _ in range(30):
             room.second()
     lost = room.say("ann", is_lost=True)
     if flood is not None and not is_first:
         room.say("cyd")
-        room.hear(flood(room, lost))
+        room.deliver(flood(room, lost))
     return room.repaired_after_s(most_s)
 
 
@@ -159,7 +159,7 @@ def test_a_flood_does_not_delay_a_repair(
     assert repaired(flood, is_known=is_known, is_first=is_first, most_s=most_s) < most_s
 
 
-def test_a_second_flood_comes_last_from_its_start() -> None:
+def test_a_second_flood_has_the_lowest_priority_from_its_start() -> None:
     """Unanswered requests stay in the account of a member whose gaps were declared lost."""
     bob = Member("bob", replace(QUIET, lost_after_ms=600_000))
     bob.receives(content("e", sender="eve"), content("a", sender="ann"))
@@ -177,7 +177,7 @@ def test_a_second_flood_comes_last_from_its_start() -> None:
     assert [each.split()[0] for each in asked(bob)[:2]] == ["real", "real"]
 
 
-def test_requests_of_another_member_postpone_ours_once() -> None:
+def test_requests_of_another_member_delay_ours_only_once() -> None:
     """A member that repeats our request only to us cannot prevent it."""
     bob = Member("bob", QUIET)
     bob.receives(content("b", "lost", sender="ann", at=1))
@@ -194,7 +194,7 @@ def test_requests_of_another_member_postpone_ours_once() -> None:
     [content("m", sender="ann", text="wrong"), content("m", sender="eve"), changed(content("m", sender="ann"), content=None)],
     ids=["content", "sender", "sync message"],
 )  # fmt: skip
-def test_a_wrong_answer_does_not_stop_ours(wrong: bytes) -> None:
+def test_a_wrong_answer_does_not_cancel_ours(wrong: bytes) -> None:
     bob = Member("bob", QUIET)
     right = content("m", sender="ann")
     bob.receives(right, changed(content("ask", sender="cyd"), content=None, repair_request=(HistoryEntry("m"),)))
@@ -206,7 +206,7 @@ def test_a_wrong_answer_does_not_stop_ours(wrong: bytes) -> None:
     assert bob.channel.counters().answers == 0
 
 
-def test_room_for_answers_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_space_for_answers_is_shared_by_all_members(monkeypatch: pytest.MonkeyPatch) -> None:
     """MAX_SDS_ANSWERS: a member that requests everything leaves space for others, even under many names."""
     monkeypatch.setattr(repair_answers, "MAX_SDS_ANSWERS", 16)
     bob = Member("bob", QUIET)
@@ -220,7 +220,7 @@ def test_room_for_answers_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "m55" in [message.message_id for message in sends(bob.tick(120_000))]
 
 
-def test_retrievals_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_retrievals_are_shared_by_all_members(monkeypatch: pytest.MonkeyPatch) -> None:
     """MAX_SDS_TIMERS: the application gets the request for an honest gap in time."""
     monkeypatch.setattr(missing, "MAX_SDS_TIMERS", 8)
     bob = Member("bob", replace(QUIET, retrieve=Backoff(1_000, 60_000)))
@@ -228,9 +228,9 @@ def test_retrievals_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     bob.now_ms += 10
     bob.receives(content("a2", "lost", sender="ann", at=99))
     bob.effects()
-    asked = [effect.entry.message_id for effect in bob.tick(1_000) if isinstance(effect, Retrieve)]
-    assert len(asked) == 8
-    assert "lost" in asked
+    requested = [effect.entry.message_id for effect in bob.tick(1_000) if isinstance(effect, Retrieve)]
+    assert len(requested) == 8
+    assert "lost" in requested
 
 
 def sent(member: Member) -> bytes:
@@ -240,7 +240,7 @@ def sent(member: Member) -> bytes:
     return [effect.data for effect in everything(member) if isinstance(effect, Send)][-1]
 
 
-def test_heads_take_turns() -> None:
+def test_histories_list_unlisted_messages_in_turn() -> None:
     """Unlisted messages dated before all others formerly displaced honest ones from all histories."""
     bob = Member("bob", replace(QUIET, sync_interval_ms=1_000))
     bob.receives(*(content(f"e{i:04}", sender="eve", at=i - 10_000) for i in range(2 * history.MAX_HEADS_READ)))
@@ -249,7 +249,7 @@ def test_heads_take_turns() -> None:
     assert "a" not in [entry.message_id for entry in opened(sent(bob)).causal_history]
 
 
-def test_heads_of_sync_messages_take_turns() -> None:
+def test_sync_messages_list_unlisted_messages_in_turn() -> None:
     bob = Member("bob", replace(QUIET, sync_interval_ms=1_000))
     bob.receives(*(content(f"e{i:04}", sender="eve", at=i - 10_000) for i in range(2 * history.MAX_HEADS_READ)))
     bob.receives(content("a", sender="ann", at=1), *(content(f"e{i}", sender="eve", at=i) for i in range(2, 9)))
@@ -259,7 +259,7 @@ def test_heads_of_sync_messages_take_turns() -> None:
     assert "a" in [entry.message_id for entry in sync.causal_history]
 
 
-def test_causes_of_a_gap_are_limited_and_a_better_one_replaces_the_worst() -> None:
+def test_the_causes_of_a_gap_are_limited_and_keep_the_best_senders() -> None:
     """MAX_SDS_CAUSES: senders that listed a message first do not exclude an honest one."""
     bob = Member("bob", QUIET)
     bob.receives(content("a", sender="ann"))
@@ -273,7 +273,7 @@ def test_causes_of_a_gap_are_limited_and_a_better_one_replaces_the_worst() -> No
         assert causes.account_of(state, "ann") == (1, 0)
 
 
-def test_the_word_of_a_member_counts_for_what_a_stranger_needs() -> None:
+def test_a_gap_has_the_priority_of_a_member_that_depends_on_it_indirectly() -> None:
     """The gap is below a waiting message of a stranger, so the member does not list it itself."""
     bob = Member("bob", QUIET)
     bob.receives(content("a", sender="ann"), *one_stranger(Room(), ""))
@@ -282,11 +282,13 @@ def test_the_word_of_a_member_counts_for_what_a_stranger_needs() -> None:
     assert "lost" in asked(bob)
 
 
-def test_a_log_of_an_older_version_shares_what_is_missing() -> None:
+def test_a_log_of_an_older_version_shares_requests_by_sender() -> None:
     """Versions up to 0.12 stored no causes: they are computed when the channel is opened."""
     bob = Member("bob", QUIET)
     bob.receives(content("a", sender="ann"), *one_stranger(Room(), ""))
-    bob.receives(content("a2", "lost", sender="ann", at=99), changed(content("s", "told", sender="ann"), content=None))
+    bob.receives(
+        content("a2", "lost", sender="ann", at=99), changed(content("s", "listed", sender="ann"), content=None)
+    )
     bob.receives(changed(content("ask", sender="ann"), content=None, repair_request=(HistoryEntry("a"),)))
     with bob.log.rows() as rows:
         kept = {key: older(key, row) for key, row in rows}
@@ -294,7 +296,7 @@ def test_a_log_of_an_older_version_shares_what_is_missing() -> None:
     database.write(kept, sync=False)
     again = Member("bob", QUIET, CausalLog.in_memory(database))
     again.now_ms = bob.now_ms + 120_000
-    assert {"lost", "told"} & set(asked(again))
+    assert {"lost", "listed"} & set(asked(again))
     assert [message.message_id for message in sends(again.tick())] == ["a"]
     assert again.receives(content("lost", sender="ann")) == [ReceiveResult.DELIVERED]
 

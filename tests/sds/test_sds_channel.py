@@ -39,7 +39,7 @@ from cablestore.sds.settings import COMPACT_FILTER, Backoff, Settings
 # --- sending -----------------------------------------------------------------------------------------
 
 
-def test_the_lamport_time_is_the_present_time_and_never_stands_still() -> None:
+def test_the_lamport_time_is_the_current_time_and_always_increases() -> None:
     ann = Member("ann")
     times = [opened(ann.says(str(i))).lamport_ms for i in range(5)]
     assert times == [START_MS + i for i in range(5)]  # strictly increasing within one millisecond
@@ -49,7 +49,7 @@ def test_the_lamport_time_is_the_present_time_and_never_stands_still() -> None:
     assert opened(ann.says("earlier")).lamport_ms == START_MS + 1_000_001
 
 
-def test_the_lamport_time_follows_what_is_delivered() -> None:
+def test_the_lamport_time_is_later_than_all_delivered_messages() -> None:
     ann = Member("ann")
     ann.receives(content("ahead", at=1_000))
     assert opened(ann.says("x")).lamport_ms == START_MS + 1_001
@@ -57,7 +57,7 @@ def test_the_lamport_time_follows_what_is_delivered() -> None:
     assert opened(ann.says("y")).lamport_ms == START_MS + 1_002
 
 
-def test_a_history_names_the_newest_two_of_the_log_with_hints_and_senders() -> None:
+def test_a_history_lists_the_newest_two_messages_with_hints_and_senders() -> None:
     ann, bob = Member("ann"), Member("bob")
     first, second, third = ann.says("1", hint=b"where"), ann.says("2"), ann.says("3")
     assert [entry.message_id for entry in opened(third).causal_history] == [
@@ -77,13 +77,13 @@ def test_the_length_of_histories_is_configurable(length: int) -> None:
     assert [e.message_id for e in texts[-1].causal_history] == [f"id {i}" for i in range(2, length + 2)]
 
 
-def test_senders_are_named_only_for_repairs() -> None:
+def test_histories_contain_senders_only_if_repairs_are_enabled() -> None:
     ann = Member("ann", replace(SMALL, repair=None))
     ann.says("1")
     assert opened(ann.says("2")).causal_history[0].sender_id is None
 
 
-def test_what_nobody_named_is_named_too() -> None:
+def test_unlisted_messages_are_also_listed() -> None:
     """Among many messages written at once, some are never among the newest of any member."""
     ann = Member("ann", PATIENT)
     ann.receives(*(content(f"m{i}", at=i) for i in range(8)))
@@ -95,7 +95,7 @@ def test_what_nobody_named_is_named_too() -> None:
     assert {f"n{i:02}" for i in range(30)} <= {*named, *rest}
 
 
-def test_a_message_carries_the_filter_as_it_is_when_it_is_sent() -> None:
+def test_a_message_contains_the_filter_at_the_time_of_sending() -> None:
     ann = Member("ann", PATIENT)
     ann.channel.send(b"x", ann.now_ms)
     ann.receives(content("came since"))
@@ -107,21 +107,21 @@ def test_a_message_carries_the_filter_as_it_is_when_it_is_sent() -> None:
 
 
 @pytest.mark.parametrize(("settings", "most"), [(Settings(), 18_900), (Settings(filter=COMPACT_FILTER), 3_500)])
-def test_the_overhead_of_a_message(settings: Settings, most: int) -> None:
+def test_the_overhead_of_a_message_is_limited(settings: Settings, most: int) -> None:
     """The filter, three ids, and the fields for sender, channel and time."""
     ann = Member("ann", settings)
     sizes = [len(ann.says("x" * 200)) - 200 for _ in range(4)]
     assert settings.filter.size_bytes < sizes[0] < sizes[-1] == sizes[-2] <= min(most, settings.filter.size_bytes + 150)
 
 
-def test_ids_of_one_time_sort_alike_as_bytes_and_without_regard_to_case() -> None:
+def test_ids_of_the_same_time_sort_the_same_by_bytes_and_by_locale() -> None:
     """@waku/sds sorts ids by locale, where upper-case letters are next to their lower-case ones."""
     ids = [message_id_of("ann", "room", at, b"x") for at in range(200)]
     assert sorted(ids, key=str.encode) == sorted(ids, key=str.casefold)
     assert all(re.fullmatch("[0-9a-v]{32}", each) for each in ids)
 
 
-def test_ids_are_unique_unless_the_application_gives_them() -> None:
+def test_ids_are_unique_unless_the_application_chooses_them() -> None:
     ann, bob = Member("ann"), Member("bob")
     hi = [opened(member.says("hi")).message_id for member in (ann, bob, ann)]
     assert len(set(hi)) == 3
@@ -135,7 +135,7 @@ def test_ids_are_unique_unless_the_application_gives_them() -> None:
 
 
 @pytest.mark.parametrize(("text", "message_id"), [(b"", None), (b"x", "\ud800"), (b"x" * 2_000_000, None)])
-def test_what_cannot_be_sent_changes_nothing(text: bytes, message_id: str | None) -> None:
+def test_a_rejected_message_does_not_change_the_channel(text: bytes, message_id: str | None) -> None:
     ann = Member("ann")
     before = ann.channel.counters()
     with pytest.raises(SdsError):
@@ -147,14 +147,14 @@ def test_what_cannot_be_sent_changes_nothing(text: bytes, message_id: str | None
 # --- receiving ---------------------------------------------------------------------------------------
 
 
-def test_own_messages_that_come_back_are_ignored() -> None:
+def test_returned_own_messages_are_ignored() -> None:
     ann = Member("ann")
     assert ann.receives(ann.says("x")) == [ReceiveResult.OWN]
     assert ann.receives(content("unknown", sender="ann")) == [ReceiveResult.OWN]
     assert not ann.effects()
 
 
-def test_own_messages_that_were_lost_come_back_when_somebody_names_them() -> None:
+def test_lost_own_messages_are_recovered_if_another_member_lists_them() -> None:
     """The database was restored from an older copy: other members repair it, or a store does."""
     ann = Member("ann")
     ann.receives(content("later", "lost", at=5))
@@ -179,7 +179,7 @@ def test_duplicates_are_never_delivered_twice() -> None:
     assert again.receives(first, second) == [ReceiveResult.DUPLICATE] * 2
 
 
-def test_dependencies_are_met_when_they_are_in_the_log_not_before() -> None:
+def test_dependencies_are_met_only_when_they_are_in_the_log() -> None:
     """A <- B <- C, where C arrives after B, and A last. Other implementations deliver C first or use a wrong order."""
     bob = Member("bob", PATIENT)
     a, b, c = content("a"), content("b", "a", at=1), content("c", "b", at=2)
@@ -195,7 +195,7 @@ def test_a_dependency_that_is_only_in_a_filter_is_missing() -> None:
     assert bob.effects_of(Missing) == [Missing(HistoryEntry("a", None, "eve"))]
 
 
-def test_missing_dependencies_go_one_after_the_other_and_can_be_taken_as_met() -> None:
+def test_missing_dependencies_are_resolved_one_by_one_or_marked_as_met() -> None:
     """nim-sds: 3 (1, 2) then 2 (1): missing 2 and 1, then 1; treating 1 as met delivers both."""
     bob = Member("bob", PATIENT)
     bob.receives(content("3", "1", "2", at=3))
@@ -209,7 +209,7 @@ def test_missing_dependencies_go_one_after_the_other_and_can_be_taken_as_met() -
     assert bob.ids() == ["1", "2", "3"]
 
 
-def test_the_log_is_ordered_by_time_and_then_by_the_bytes_of_ids() -> None:
+def test_the_log_is_sorted_by_time_and_then_by_the_bytes_of_ids() -> None:
     bob = Member("bob")
     bob.receives(*(content(message_id) for message_id in ("_x", "10", "9", "a", "B", "Z")), content("0", at=-10))
     bob.receives(content("zz", at=-10), content("é", at=-10))
@@ -219,21 +219,21 @@ def test_the_log_is_ordered_by_time_and_then_by_the_bytes_of_ids() -> None:
     assert [message.message_id for message in islice(bob.channel.log(third), 2)] == ["10", "9"]
 
 
-def test_messages_with_the_times_50_10_30() -> None:
+def test_messages_that_arrive_out_of_order_are_sorted_by_time() -> None:
     """nim-sds keeps them in order of arrival."""
     bob = Member("bob")
     bob.receives(content("x", at=50), content("y", at=10), content("z", at=30))
     assert bob.ids() == ["y", "z", "x"]
 
 
-def test_a_message_that_names_itself_is_delivered() -> None:
+def test_a_message_that_lists_itself_is_delivered() -> None:
     """Another implementation produces such a message for two people who write the same text, and drops it."""
     bob = Member("bob")
     assert bob.receives(content("self", "self")) == [ReceiveResult.DELIVERED]
 
 
 @pytest.mark.parametrize("order", [("a", "b"), ("b", "a")])
-def test_a_cycle_of_dependencies_is_impossible(order: tuple[str, str]) -> None:
+def test_a_cycle_of_dependencies_does_not_block_delivery(order: tuple[str, str]) -> None:
     """An honest message is later than all messages in its history, so one of two that list each other is forged."""
     bob = Member("bob", PATIENT)
     circle = {"a": content("a", "b", at=1), "b": content("b", "a", at=2)}
@@ -244,7 +244,7 @@ def test_a_cycle_of_dependencies_is_impossible(order: tuple[str, str]) -> None:
 
 
 @pytest.mark.parametrize("foreign", [None, b"", b"short", bytes(376), b"\xff" * 20_000])
-def test_unset_and_foreign_filters_cost_no_message(foreign: bytes | None) -> None:
+def test_messages_with_missing_or_invalid_filters_are_delivered(foreign: bytes | None) -> None:
     ann = Member("ann")
     ann.says("mine")
     assert ann.receives(changed(content("m"), bloom_filter=foreign)) == [ReceiveResult.DELIVERED]
@@ -252,7 +252,7 @@ def test_unset_and_foreign_filters_cost_no_message(foreign: bytes | None) -> Non
     assert not ann.effects_of(PossiblyAcknowledged)  # a filter that matches everything has no information
 
 
-def test_bytes_that_are_not_a_message_of_the_channel_are_rejected_with_a_reason() -> None:
+def test_invalid_and_foreign_messages_are_rejected_with_a_reason() -> None:
     ann = Member("ann")
     for data in (b"", b"\xff" * 50, changed(content("m"), channel_id="another")):
         received = ann.received(data)
@@ -262,7 +262,7 @@ def test_bytes_that_are_not_a_message_of_the_channel_are_rejected_with_a_reason(
     assert not ann.ids()
 
 
-def test_a_log_is_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_is_read_completely_in_several_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """The log needs several pages."""
     monkeypatch.setattr(causal_log, "MAX_SDS_BATCH", 7)
     bob = Member("bob", PATIENT)
@@ -281,7 +281,7 @@ def test_a_log_is_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- channels and settings ---------------------------------------------------------------------------
 
 
-def test_channels_do_not_know_each_other() -> None:
+def test_channels_are_independent() -> None:
     log = CausalLog.in_memory()
     names = ["room", "room!", 'room"', "ro", "ro\x00om", "ß"]
     for number, name in enumerate(names):
@@ -292,7 +292,7 @@ def test_channels_do_not_know_each_other() -> None:
     assert [log.channel(name, "ann").counters().logged for name in names] == [1, 2, 3, 4, 5, 6]
 
 
-def test_a_log_stays_its_senders() -> None:
+def test_a_log_cannot_be_opened_by_another_sender() -> None:
     ann = Member("ann")
     ann.says("x")
     with pytest.raises(SdsError, match="belongs to 'ann'"):
@@ -301,7 +301,7 @@ def test_a_log_stays_its_senders() -> None:
         ann.log.channel(CHANNEL, "ann", replace(SMALL, resends=1))
 
 
-def test_a_filter_of_other_parameters_is_made_of_the_log() -> None:
+def test_a_filter_with_other_parameters_is_rebuilt_from_the_log() -> None:
     ann = Member("ann")
     ids = [opened(ann.says(str(i))).message_id for i in range(20)]
     larger = replace(SMALL, filter=FilterParameters(1_000, 0.01))
@@ -312,7 +312,7 @@ def test_a_filter_of_other_parameters_is_made_of_the_log() -> None:
         assert all(foreign.contains(positions(message_id, foreign, SPEC)) for message_id in ids)
 
 
-def test_the_dialect_of_nim_goes_all_the_way() -> None:
+def test_two_members_communicate_in_the_dialect_of_nim() -> None:
     settings = replace(SMALL, dialect=NIM)
     ann, bob = Member("ann", settings), Member("bob", settings)
     for text in ("1", "2"):
@@ -329,7 +329,7 @@ def test_the_dialect_of_nim_goes_all_the_way() -> None:
     "wrong",
     [{"history_length": 0}, {"heads": 2_000}, {"repairs_per_message": 65}, {"resends": -1}, {"lost_after_ms": 0}],
 )
-def test_settings_that_cannot_be(wrong: dict[str, int]) -> None:
+def test_impossible_settings_are_rejected(wrong: dict[str, int]) -> None:
     with pytest.raises(SdsError):
         Settings(**wrong)  # type: ignore[arg-type]  # each is a number
     with pytest.raises(SdsError):

@@ -44,7 +44,7 @@ def test_every_known_answer_is_about_formats_or_behaviour() -> None:
 
 
 @pytest.mark.parametrize("vector", VECTORS["wire"]["vectors"], ids=lambda vector: str(vector["name"]))
-def test_bytes_of_the_npm_package(vector: dict[str, Any]) -> None:
+def test_messages_have_the_bytes_of_the_npm_package(vector: dict[str, Any]) -> None:
     """Encoded and decoded, byte for byte. As in the source, the other dialect cannot decode them."""
     message = message_of(vector["message"])
     data = bytes.fromhex(vector["spec_field_numbers_hex"])
@@ -56,7 +56,7 @@ def test_bytes_of_the_npm_package(vector: dict[str, Any]) -> None:
         decode(data, NIM)
 
 
-def test_the_numbers_of_fields() -> None:
+def test_fields_have_the_numbers_of_both_dialects() -> None:
     for table, dialect in (("spec_fields", SPEC), ("nim_fields", NIM)):
         known = dict(VECTORS["wire"][table])
         assert known.pop("HistoryEntry") == {"message_id": 1, "retrieval_hint": 2, "sender_id": 3}
@@ -67,7 +67,7 @@ def test_the_numbers_of_fields() -> None:
     assert field(11, field(1, b"a") + field(2, b"h") + field(3, b"s")) in written
 
 
-def test_bytes_of_nim_sds() -> None:
+def test_messages_have_the_bytes_of_nim_sds() -> None:
     """Message with an empty filter, up to the filter's words."""
     parameters = FilterParameters()
     filter_ = to_wire(BloomFilter(parameters).bits, parameters, NIM)
@@ -79,7 +79,7 @@ def test_bytes_of_nim_sds() -> None:
         decode(written, SPEC)
 
 
-def test_nim_sds_reads_no_message_without_content_so_it_is_always_written() -> None:
+def test_the_content_is_always_written_because_nim_sds_requires_it() -> None:
     sync = replace(HELLO, content=None)
     assert encode(sync, NIM).endswith(field(5, b"") + field(7, b"alice"))
     assert decode(encode(sync, NIM), NIM) == sync
@@ -89,14 +89,14 @@ def test_nim_sds_reads_no_message_without_content_so_it_is_always_written() -> N
     assert field(20, b"") not in encode(sync, SPEC)
 
 
-def test_ephemeral_messages_cannot_be_said_in_nim() -> None:
+def test_ephemeral_messages_cannot_be_encoded_for_nim() -> None:
     with pytest.raises(SdsError, match="no Lamport time, which nim requires"):
         encode(replace(HELLO, lamport_ms=None), NIM)
     with pytest.raises(SdsError, match="no Lamport time, which nim requires"):
         decode(field(1, b"m1") + field(4, b"room") + field(5, b"hello"), NIM)
 
 
-def test_the_overhead_of_a_message_is_the_filter_and_a_little() -> None:
+def test_the_overhead_of_a_message_is_little_more_than_the_filter() -> None:
     """18.8 kB in the interoperable size with two entries of history, 3.5 kB at most in the small one."""
     known = {key: size for key, size, _ in VECTORS["measured_behaviour"]["js"]["size_growth"]}
     history = tuple(HistoryEntry(number * 64, None, "alice") for number in "ab")
@@ -115,7 +115,7 @@ def test_the_overhead_of_a_message_is_the_filter_and_a_little() -> None:
 @in_each
 @FEWER
 @given(data=st.data())
-def test_what_is_written_is_read(dialect: SdsDialect, data: st.DataObject) -> None:
+def test_messages_survive_a_round_trip(dialect: SdsDialect, data: st.DataObject) -> None:
     message = data.draw(messages(dialect))
     assert decode(encode(message, dialect), dialect) == message
 
@@ -123,9 +123,7 @@ def test_what_is_written_is_read(dialect: SdsDialect, data: st.DataObject) -> No
 @in_each
 @FEWER
 @given(data=st.data())
-def test_protobufs_own_library_reads_what_we_write_and_writes_what_we_read(
-    dialect: SdsDialect, data: st.DataObject
-) -> None:
+def test_messages_are_compatible_with_the_protobuf_library(dialect: SdsDialect, data: st.DataObject) -> None:
     message = data.draw(messages(dialect))
     written = encode(message, dialect)
     document = document_of(dialect)()
@@ -190,14 +188,14 @@ def entry_of(entry: Any) -> HistoryEntry:
 @example(b"\x00")
 @example(b"\xff" * 11)
 @example(b"\x0b")
-def test_reading_any_bytes_gives_a_message_or_an_error(dialect: SdsDialect, data: bytes) -> None:
+def test_random_bytes_decode_to_a_message_or_an_error(dialect: SdsDialect, data: bytes) -> None:
     is_total(data, dialect)
 
 
 @in_each
 @FEWER
 @given(data=st.data())
-def test_reading_a_changed_message_gives_a_message_or_an_error(dialect: SdsDialect, data: st.DataObject) -> None:
+def test_a_changed_message_decodes_to_a_message_or_an_error(dialect: SdsDialect, data: st.DataObject) -> None:
     written = encode(data.draw(messages(dialect)), dialect)
     at = data.draw(st.integers(0, len(written)))
     behind = data.draw(st.integers(at, len(written)))
@@ -215,7 +213,7 @@ def is_total(data: bytes, dialect: SdsDialect) -> None:
 @in_each
 @FEWER
 @given(data=st.data())
-def test_a_message_cut_short_is_rejected_or_lacks_what_was_cut(dialect: SdsDialect, data: st.DataObject) -> None:
+def test_a_truncated_message_is_rejected_or_lacks_fields(dialect: SdsDialect, data: st.DataObject) -> None:
     message = data.draw(messages(dialect))
     written = encode(message, dialect)
     end = data.draw(st.integers(0, len(written) - 1))
@@ -226,7 +224,7 @@ def test_a_message_cut_short_is_rejected_or_lacks_what_was_cut(dialect: SdsDiale
 @in_each
 @FEWER
 @given(data=st.data(), filter_=st.none() | st.binary(max_size=2_000))
-def test_no_filter_costs_a_message(dialect: SdsDialect, data: st.DataObject, filter_: bytes | None) -> None:
+def test_a_message_with_any_filter_is_decoded(dialect: SdsDialect, data: st.DataObject, filter_: bytes | None) -> None:
     """Any bytes in its place, none, and a number."""
     message = data.draw(messages(dialect))
     sent = replace(message, bloom_filter=filter_)
@@ -239,7 +237,7 @@ def test_no_filter_costs_a_message(dialect: SdsDialect, data: st.DataObject, fil
 @in_each
 @FEWER
 @given(data=st.data())
-def test_unknown_fields_are_skipped_and_the_last_of_two_counts(dialect: SdsDialect, data: st.DataObject) -> None:
+def test_unknown_fields_are_skipped_and_the_last_of_two_is_used(dialect: SdsDialect, data: st.DataObject) -> None:
     message = data.draw(messages(dialect))
     unknown = field(99, b"later") + field(15, 1) + b"\x81\x01" + bytes(8) + b"\x85\x01" + bytes(4)
     written = unknown + encode(message, dialect) + unknown
@@ -275,7 +273,7 @@ def test_unknown_fields_are_skipped_and_the_last_of_two_counts(dialect: SdsDiale
         (encode(HELLO, SPEC) + field(13, field(3, b"s")), "an entry without an id"),
     ],
 )
-def test_invalid_messages(data: bytes, reason: str) -> None:
+def test_invalid_messages_are_not_decoded(data: bytes, reason: str) -> None:
     with pytest.raises(SdsError, match=reason):
         decode(data, SPEC)
 
@@ -293,7 +291,7 @@ def test_invalid_messages(data: bytes, reason: str) -> None:
         (replace(HELLO, causal_history=(HistoryEntry("\udfff"),)), "UTF-8"),
     ],
 )
-def test_what_cannot_be_written(message: SdsMessage, reason: str) -> None:
+def test_invalid_messages_are_not_encoded(message: SdsMessage, reason: str) -> None:
     with pytest.raises(SdsError, match=reason):
         encode(message, SPEC)
 
@@ -301,7 +299,7 @@ def test_what_cannot_be_written(message: SdsMessage, reason: str) -> None:
 # --- limits -------------------------------------------------------------------------------------
 
 
-def refused(message: SdsMessage, dialect: SdsDialect, reason: str) -> None:
+def require_rejected(message: SdsMessage, dialect: SdsDialect, reason: str) -> None:
     """Check that it is not encoded, and is rejected when another implementation has encoded it."""
     with pytest.raises(SdsError, match=reason):
         encode(message, dialect)
@@ -322,7 +320,7 @@ def refused(message: SdsMessage, dialect: SdsDialect, reason: str) -> None:
 
 
 @in_each
-def test_the_longest_message(dialect: SdsDialect) -> None:
+def test_the_size_of_a_message_is_limited(dialect: SdsDialect) -> None:
     """MAX_SDS_MESSAGE_SIZE_BYTES: the maximum of deployed nodes fits, with the filter and the history of others."""
     assert VECTORS["defaults"]["nim"]["max_message_bytes"] == 1_048_576
     history = tuple(HistoryEntry(f"{number:064}", bytes(32), "a" * 64) for number in range(200))
@@ -331,12 +329,12 @@ def test_the_longest_message(dialect: SdsDialect) -> None:
     room = limits.MAX_SDS_MESSAGE_SIZE_BYTES - len(encode(large, dialect))
     longest = replace(large, content=bytes(1_048_576 + room))
     assert len(encode(longest, dialect)) == limits.MAX_SDS_MESSAGE_SIZE_BYTES
-    refused(replace(large, content=bytes(1_048_576 + room + 1)), dialect, "bytes, the maximum is 1310720")
+    require_rejected(replace(large, content=bytes(1_048_576 + room + 1)), dialect, "bytes, the maximum is 1310720")
 
 
 @in_each
-def test_the_longest_ids(dialect: SdsDialect) -> None:
-    """MAX_SDS_ID_SIZE_BYTES, in bytes, in each place of an id."""
+def test_the_length_of_ids_is_limited(dialect: SdsDialect) -> None:
+    """MAX_SDS_ID_SIZE_BYTES, in bytes, for each field with an id."""
     longest = "é" * (limits.MAX_SDS_ID_SIZE_BYTES // 2)
     whole = SdsMessage(longest, longest, longest, 1, (HistoryEntry(longest, None, longest),), content=b"x")
     assert decode(encode(whole, dialect), dialect) == whole
@@ -347,20 +345,22 @@ def test_the_longest_ids(dialect: SdsDialect) -> None:
         {"causal_history": (HistoryEntry(longest + "x"),)},
         {"repair_request": (HistoryEntry("m", None, longest + "x"),)},
     ):
-        refused(replace(whole, **changes), dialect, "id has 513 bytes, the maximum is 512")
+        require_rejected(replace(whole, **changes), dialect, "id has 513 bytes, the maximum is 512")
 
 
 @in_each
-def test_the_longest_hint(dialect: SdsDialect) -> None:
+def test_the_length_of_a_hint_is_limited(dialect: SdsDialect) -> None:
     """MAX_SDS_HINT_SIZE_BYTES."""
     longest = bytes(limits.MAX_SDS_HINT_SIZE_BYTES)
     whole = replace(HELLO, causal_history=(HistoryEntry("m0", longest),))
     assert decode(encode(whole, dialect), dialect) == whole
-    refused(replace(HELLO, causal_history=(HistoryEntry("m0", longest + b"x"),)), dialect, "hint has 1025 bytes")
+    require_rejected(
+        replace(HELLO, causal_history=(HistoryEntry("m0", longest + b"x"),)), dialect, "hint has 1025 bytes"
+    )
 
 
 @in_each
-def test_the_longest_history_and_the_most_repair_requests(dialect: SdsDialect) -> None:
+def test_the_numbers_of_history_entries_and_repair_requests_are_limited(dialect: SdsDialect) -> None:
     """MAX_SDS_HISTORY, which is more than deployed nodes write, and MAX_SDS_REPAIR_REQUESTS."""
     assert VECTORS["defaults"]["js"]["causal_history"] == 200 < limits.MAX_SDS_HISTORY
     assert VECTORS["defaults"]["spec"]["max_repair_requests"] == 3 < limits.MAX_SDS_REPAIR_REQUESTS
@@ -369,13 +369,13 @@ def test_the_longest_history_and_the_most_repair_requests(dialect: SdsDialect) -
         HELLO, causal_history=some[:-1], repair_request=some[: limits.MAX_SDS_REPAIR_REQUESTS], bloom_filter=b"f"
     )
     assert decode(encode(fullest, dialect), dialect) == fullest
-    refused(replace(HELLO, causal_history=some), dialect, "history has 1025 entries")
+    require_rejected(replace(HELLO, causal_history=some), dialect, "history has 1025 entries")
     too_many = some[: limits.MAX_SDS_REPAIR_REQUESTS + 1]
-    refused(replace(HELLO, repair_request=too_many), dialect, "repair request has 65 entries")
+    require_rejected(replace(HELLO, repair_request=too_many), dialect, "repair request has 65 entries")
 
 
 @in_each
-def test_the_most_fields(dialect: SdsDialect) -> None:
+def test_the_number_of_fields_is_limited(dialect: SdsDialect) -> None:
     """MAX_SDS_FIELDS, of a message and its entries together; decoding ends at the limit."""
     written = encode(HELLO, dialect)
     count = 5
@@ -399,7 +399,7 @@ def test_the_most_fields(dialect: SdsDialect) -> None:
 # --- ids, kinds, names --------------------------------------------------------------------------
 
 
-def test_two_people_who_write_the_same_have_different_messages() -> None:
+def test_equal_texts_of_two_senders_have_different_ids() -> None:
     """@waku/sds assigns one id to both, and loses one of them."""
     assert VECTORS["measured_behaviour"]["js"]["same_text"]["ids_equal"]
     parts: list[tuple[str, str, int | None, bytes]] = [
@@ -421,12 +421,12 @@ def test_two_people_who_write_the_same_have_different_messages() -> None:
             message_id_of(*wrong)
 
 
-def test_kinds() -> None:
+def test_the_kind_of_a_message_depends_on_content_and_time() -> None:
     assert HELLO.kind is MessageKind.CONTENT
     assert replace(HELLO, content=b"").kind is replace(HELLO, content=None).kind is MessageKind.SYNC
     assert replace(HELLO, lamport_ms=0).kind is MessageKind.CONTENT
     assert replace(HELLO, lamport_ms=None).kind is MessageKind.EPHEMERAL
 
 
-def test_dialects_have_names() -> None:
+def test_dialects_have_the_documented_names() -> None:
     assert (SPEC.name, NIM.name) == ("spec", "nim")

@@ -81,14 +81,14 @@ def test_status_reports_counts_and_sizes(busy: Path, run: Run) -> None:
     assert (empty["channel"], empty["messages"], empty["effects"]) == ("empty \x1b[31m", 0, 0)
 
 
-def test_what_was_lost_and_comes_is_lost_no_more(busy: Path, run: Run) -> None:
+def test_a_lost_message_that_arrives_is_no_longer_counted_as_lost(busy: Path, run: Run) -> None:
     with CausalLog.open(busy) as log:
         log.channel("room", "ann", Settings(lost_after_ms=60_000)).receive(content("never"), START_MS + 80_000)
     _, room = status(run, busy)
     assert (room["lost"], room["messages"]) == (0, 4)
 
 
-def test_status_for_a_person(busy: Path, run: Run) -> None:
+def test_status_prints_a_table(busy: Path, run: Run) -> None:
     code, out, _ = run("sds", "status", "-s", busy)
     assert code == 0
     first, *rows = out.splitlines()
@@ -110,7 +110,7 @@ def test_status_for_a_person(busy: Path, run: Run) -> None:
     assert "kB" in rows[1]
 
 
-def test_a_store_without_logs_and_a_folder_without_a_store(tmp_path: Path, run: Run) -> None:
+def test_a_store_without_logs_and_a_missing_store_are_reported(tmp_path: Path, run: Run) -> None:
     CableStore.open(tmp_path / "store").close()
     code, out, err = run("sds", "status", "-s", tmp_path / "store")
     assert (code, out, err) == (0, "", "no causal logs\n")
@@ -123,7 +123,7 @@ def test_a_store_without_logs_and_a_folder_without_a_store(tmp_path: Path, run: 
 
 
 @pytest.mark.thorough
-def test_status_while_another_process_has_the_logs_open(busy: Path, run: Run) -> None:
+def test_status_works_while_another_process_serves_the_logs(busy: Path, run: Run) -> None:
     with holding(busy, "offer"):
         found = {row["channel"]: row for row in status(run, busy)}
         assert found["held"]["messages"] == 1
@@ -137,7 +137,7 @@ def test_status_while_another_process_has_the_logs_open(busy: Path, run: Run) ->
         assert "one process at a time" in err
 
 
-def test_status_while_a_process_has_only_the_store_open(busy: Path, run: Run) -> None:
+def test_status_works_while_a_process_has_only_the_store_open(busy: Path, run: Run) -> None:
     with CableStore.open(busy):
         assert len(status(run, busy)) == 2
 
@@ -153,7 +153,7 @@ def test_two_processes_cannot_open_the_logs(busy: Path) -> None:
     CausalLog.open(busy).close()
 
 
-def test_whatever_happens_to_the_store_keeps_the_logs(busy: Path, tmp_path: Path, run: Run) -> None:
+def test_operations_on_the_store_do_not_change_the_logs(busy: Path, tmp_path: Path, run: Run) -> None:
     before = status(run, busy)
     with CableStore.open(busy) as store:
         store.ingest(raws(ANN.text("default", "x")))
@@ -171,7 +171,7 @@ def test_whatever_happens_to_the_store_keeps_the_logs(busy: Path, tmp_path: Path
     assert [path.name for path in busy.glob("generation-*")] == [live]
 
 
-def test_going_back_to_a_generation_keeps_the_logs(busy: Path, run: Run) -> None:
+def test_rolling_back_to_a_generation_does_not_change_the_logs(busy: Path, run: Run) -> None:
     before = status(run, busy)
     with locked_folder(busy) as folder:
         first, second = folder.header.generation, folder.begin()
@@ -182,7 +182,7 @@ def test_going_back_to_a_generation_keeps_the_logs(busy: Path, run: Run) -> None
     assert status(run, busy) == before
 
 
-def test_logs_may_be_there_before_the_store(tmp_path: Path) -> None:
+def test_logs_can_exist_before_their_store(tmp_path: Path) -> None:
     CausalLog.open(tmp_path / "new").close()
     CableStore.open(tmp_path / "new").close()
     with CableStore.in_memory() as store, causal_log(store) as log:

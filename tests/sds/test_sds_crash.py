@@ -34,7 +34,7 @@ def rows_in(database: MemoryDB) -> dict[bytes, bytes]:
 
 
 @pytest.mark.parametrize("instant", ["before", "after"])
-def test_an_event_is_there_whole_or_not_at_all(instant: str) -> None:
+def test_an_event_is_written_completely_or_not_at_all(instant: str) -> None:
     database = MemoryDB()
     ann = Member("ann", log=CausalLog.in_memory(database))
     ann.receives(content("c", "b", at=2), content("b", "a", at=1))
@@ -54,7 +54,7 @@ def test_an_event_is_there_whole_or_not_at_all(instant: str) -> None:
     assert again.receives(content("a")) == [ReceiveResult.DUPLICATE]
 
 
-def test_the_outbox_continues_where_it_was_confirmed() -> None:
+def test_the_outbox_continues_after_the_last_confirmed_effect() -> None:
     ann = Member("ann")
     for i in range(5):
         ann.channel.send(str(i).encode(), START_MS)
@@ -72,7 +72,7 @@ def test_the_outbox_continues_where_it_was_confirmed() -> None:
     assert [sequence for sequence, _ in again.channel.outbox()] == [6]  # numbers are never reused
 
 
-def test_all_state_survives() -> None:
+def test_all_state_survives_restarts_after_each_event() -> None:
     """Clock, log, filter, buffers, requests and timers: restarts after each event do not change the result."""
     stable, restarted = Member("ann"), Member("ann")
     for step in range(60):
@@ -88,7 +88,7 @@ def test_all_state_survives() -> None:
     assert stable.channel.counters() == restarted.channel.counters()
 
 
-def test_a_batch_is_written_whole_or_not_at_all() -> None:
+def test_a_batch_is_written_completely_or_not_at_all() -> None:
     database = MemoryDB()
     log = CausalLog.in_memory(database)
     channel = log.channel(CHANNEL, "ann", SMALL)
@@ -119,7 +119,7 @@ def test_a_batch_is_written_whole_or_not_at_all() -> None:
     assert not foreign.contains(positions(thrown_away[0], foreign, SPEC))
 
 
-def test_an_event_that_breaks_off_spoils_its_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_event_aborts_its_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     log = CausalLog.in_memory()
     channel = log.channel(CHANNEL, "ann", SMALL)
 
@@ -141,7 +141,7 @@ def test_an_event_that_breaks_off_spoils_its_batch(monkeypatch: pytest.MonkeyPat
     assert [message.content for message in channel.log()] == [b"3"]
 
 
-def test_one_process_at_a_time(tmp_path: Path) -> None:
+def test_a_log_cannot_be_opened_twice(tmp_path: Path) -> None:
     with CausalLog.open(tmp_path) as log:
         log.channel(CHANNEL, "ann").send(b"x", START_MS)
         with pytest.raises(StoreLockedError):
@@ -171,7 +171,7 @@ def run_and_kill(folder: Path, seed: int) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("kills", [6, pytest.param(100, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])])
-def test_kill_9_at_random_instants(tmp_path: Path, kills: int) -> None:
+def test_a_kill_at_a_random_time_loses_and_repeats_nothing(tmp_path: Path, kills: int) -> None:
     """Numbers of effects have no gaps and keep their effects. Nothing is delivered twice; no written data is lost."""
     handled: dict[int, list[str]] = {}
     written: list[str] = []

@@ -46,7 +46,7 @@ def described(words: bytes, capacity: int, millionths: int, hashes: int, bits: i
 
 
 @pytest.mark.parametrize("known", VECTORS["hashes"], ids=lambda known: repr(known["item"][:20]))
-def test_hashes_of_ids(known: dict[str, Any]) -> None:
+def test_hashes_of_ids_equal_those_of_both_implementations(known: dict[str, Any]) -> None:
     item = known["item"]
     assert mmh3.hash(item) == known["murmur3_32_seed0_signed"]
     assert (javascript_hash(item) == mmh3.hash(item)) == known["js_equals_murmur_of_utf8"]
@@ -57,7 +57,7 @@ def test_hashes_of_ids(known: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("item", sorted({row[0] for row in VECTORS["hashn_test_vectors"]}))
-def test_double_hashing_as_the_npm_packages_own_tests_have_it(item: str) -> None:
+def test_double_hashing_matches_the_tests_of_the_npm_package(item: str) -> None:
     """The package skips its answers for Greek, which are those of UTF-8. It hashes UTF-16 units, as our code does."""
     rows = [row for row in VECTORS["hashn_test_vectors"] if row[0] == item]
     assert len(rows) == 12
@@ -69,17 +69,17 @@ def test_double_hashing_as_the_npm_packages_own_tests_have_it(item: str) -> None
 
 
 @given(st.text(st.characters(max_codepoint=127), max_size=40))
-def test_text_in_ascii_is_hashed_as_bytes(text: str) -> None:
+def test_ascii_strings_are_hashed_as_bytes(text: str) -> None:
     assert javascript_hash(text) == mmh3.hash(text.encode())
 
 
 @given(st.text(st.characters(min_codepoint=128, max_codepoint=255), max_size=40))
-def test_our_own_murmur3_is_that_of_the_library(text: str) -> None:
+def test_murmur3_of_utf_16_units_equals_that_of_the_library(text: str) -> None:
     """If each unit is a byte, both can be compared."""
     assert javascript_hash(text) == mmh3.hash(text.encode("latin-1"))
 
 
-def test_text_beyond_the_basic_plane_is_hashed_by_the_first_unit() -> None:
+def test_characters_beyond_the_basic_plane_are_hashed_by_their_first_unit() -> None:
     """The package computes the units with `Array.from(item).map((char) => char.charCodeAt(0))`."""
     for text, known in {
         "a😀b😀😀": (99_912, 145_905),
@@ -91,7 +91,7 @@ def test_text_beyond_the_basic_plane_is_hashed_by_the_first_unit() -> None:
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
-def test_the_hash_of_repairs_is_sha_256s_beginning(text: str) -> None:
+def test_the_hash_of_repairs_is_a_prefix_of_sha_256(text: str) -> None:
     assert sha256_hash(text).to_bytes(8, "big") == hashlib.sha256(text.encode()).digest()[:8]
 
 
@@ -99,7 +99,7 @@ def test_the_hash_of_repairs_is_sha_256s_beginning(text: str) -> None:
 
 
 @pytest.mark.parametrize("known", VECTORS["bloom"], ids=lambda known: f"{known['capacity']} {len(known['insert'])}")
-def test_sizes_bits_and_bytes_of_both_implementations(known: dict[str, Any]) -> None:
+def test_filters_have_the_sizes_bits_and_bytes_of_both_implementations(known: dict[str, Any]) -> None:
     parameters = FilterParameters(known["capacity"], known["errorRate"])
     assert (parameters.hashes, parameters.bits) == (known["k"], known["m_bits"])
     assert parameters.size_bytes == known["words"] * 8
@@ -117,7 +117,7 @@ def test_sizes_bits_and_bytes_of_both_implementations(known: dict[str, Any]) -> 
         assert foreign == ForeignFilter(filter_.bits, parameters.bits, parameters.hashes)
 
 
-def test_the_best_parameters() -> None:
+def test_parameters_are_those_of_both_implementations() -> None:
     known = {row["errorRate"]: row for row in VECTORS["bloom_parameters"] if row["call"] == "optimal"}
     assert len(known) == 2
     for error, row in known.items():
@@ -128,7 +128,7 @@ def test_the_best_parameters() -> None:
         assert FilterParameters() == FilterParameters(defaults["bloom_capacity"], defaults["bloom_error"])
 
 
-def test_filters_of_nim_with_other_parameters_than_the_best_are_read() -> None:
+def test_filters_of_nim_with_other_parameters_are_accepted() -> None:
     """A peer chooses the number of hashes and bits, except the two that cause an error there."""
     chosen = []
     for row in VECTORS["bloom_parameters"]:
@@ -154,12 +154,12 @@ def test_filters_of_nim_with_other_parameters_than_the_best_are_read() -> None:
 @pytest.mark.parametrize(
     ("capacity", "error"), [(0, 0.001), (-1, 0.001), (10, 0.0), (10, 1.0), (10, -0.5), (10, math.nan)]
 )
-def test_filters_that_cannot_be(capacity: int, error: float) -> None:
+def test_impossible_filter_parameters_are_rejected(capacity: int, error: float) -> None:
     with pytest.raises(SdsError, match="at least 1 id"):
         FilterParameters(capacity, error)
 
 
-def test_the_largest_filter() -> None:
+def test_the_size_of_a_filter_is_limited() -> None:
     """MAX_SDS_FILTER_SIZE_BYTES and MAX_SDS_FILTER_HASHES; a large error results in one hash, not zero."""
     most = (limits.MAX_SDS_FILTER_SIZE_BYTES * 8 - 1) // 15
     largest = FilterParameters(most)
@@ -185,7 +185,7 @@ def test_the_largest_filter() -> None:
 @in_each
 @FEWER
 @given(names=st.lists(ids, max_size=100), others=st.lists(ids, max_size=20))
-def test_what_was_put_in_is_in_it(dialect: SdsDialect, names: list[str], others: list[str]) -> None:
+def test_a_filter_contains_all_added_ids(dialect: SdsDialect, names: list[str], others: list[str]) -> None:
     filter_ = made(names, SMALL, dialect)
     foreign = ForeignFilter.read(to_wire(filter_.bits, SMALL, dialect), SMALL, dialect)
     assert foreign is not None
@@ -197,7 +197,7 @@ def test_what_was_put_in_is_in_it(dialect: SdsDialect, names: list[str], others:
         assert filter_.contains(found) == foreign.contains(found) == set(found).issubset(bits_of(filter_.bits))
 
 
-def test_errors_are_as_many_as_measured() -> None:
+def test_the_false_positive_rate_equals_the_measured_one() -> None:
     """At capacity, fewer than one in a thousand; the measured rate is `false_positive_rate`."""
     filter_, count = BloomFilter(DEFAULT), 0
     for load, known in VECTORS["js_bloom_false_positive_rate_measured"]:
@@ -221,7 +221,7 @@ def test_errors_are_as_many_as_measured() -> None:
 @given(data=st.binary(max_size=300) | st.binary(min_size=SMALL.size_bytes, max_size=SMALL.size_bytes), name=ids)
 @example(data=b"", name="m")
 @example(data=b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", name="m")
-def test_any_bytes_are_a_filter_or_none(dialect: SdsDialect, data: bytes, name: str) -> None:
+def test_random_bytes_are_a_filter_or_rejected(dialect: SdsDialect, data: bytes, name: str) -> None:
     foreign = ForeignFilter.read(data, SMALL, dialect)
     if dialect is SPEC:
         assert (foreign is not None) == (len(data) == SMALL.size_bytes)
@@ -233,7 +233,7 @@ def test_any_bytes_are_a_filter_or_none(dialect: SdsDialect, data: bytes, name: 
 
 
 @given(data=st.data())
-def test_any_description_is_a_filter_or_none(data: st.DataObject) -> None:
+def test_a_filter_with_any_parameters_is_accepted_or_rejected(data: st.DataObject) -> None:
     bits = data.draw(st.integers(0, 500) | st.integers(0, 2**64 - 1))
     hashes = data.draw(st.integers(0, 40) | st.integers(0, 2**64 - 1))
     words = data.draw(st.binary(max_size=80) | st.just(bytes(size_of(min(bits, 500)))))
@@ -244,7 +244,7 @@ def test_any_description_is_a_filter_or_none(data: st.DataObject) -> None:
         foreign.contains(positions("m", foreign, NIM))
 
 
-def test_filters_of_other_sizes_and_none_are_left_out() -> None:
+def test_missing_filters_and_filters_of_other_sizes_are_ignored() -> None:
     """The npm package loses the whole message if one byte is missing."""
     wire = to_wire(bytes(DEFAULT.size_bytes), DEFAULT, SPEC)
     assert len(wire) == 18_752

@@ -1,7 +1,4 @@
-"""Our channel with one of @waku/sds, over a transport that loses a fifth of all messages.
-
-Deliveries, acknowledgements, repairs and sync messages work.
-"""
+"""Our channel with one of @waku/sds, over a transport that loses a fifth of all messages."""
 
 from __future__ import annotations
 
@@ -77,10 +74,10 @@ class Pair:
             if self.random.random() >= self.loss:
                 assert self.ann.received(data).verdict is not ReceiveResult.REFUSED
 
-    def _count(self, who: str, data: bytes) -> None:
+    def _count(self, sender: str, data: bytes) -> None:
         message = opened(data)
-        self.counts[f"{who} ask"] += len(message.repair_request)
-        self.counts[f"{who} {message.kind.value}"] += 1
+        self.counts[f"{sender} ask"] += len(message.repair_request)
+        self.counts[f"{sender} {message.kind.value}"] += 1
         if message.kind is MessageKind.CONTENT:
             self.sent.setdefault(message.message_id, data)
 
@@ -91,7 +88,7 @@ class Pair:
 
 
 @pytest.mark.parametrize("messages", [150, pytest.param(1_000, marks=pytest.mark.timeout(900))])
-def test_random_messages_with_a_fifth_lost(messages: int) -> None:
+def test_all_messages_are_delivered_although_a_fifth_is_lost(messages: int) -> None:
     node_modules()
     with JsPeer() as bob:
         pair = Pair(bob, seed=messages)

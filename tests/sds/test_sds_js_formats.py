@@ -38,7 +38,7 @@ def js() -> Iterator[JsPeer]:
 
 @some
 @given(message=messages(SPEC))
-def test_messages_are_the_same_bytes(js: JsPeer, message: SdsMessage) -> None:
+def test_messages_are_encoded_to_the_same_bytes(js: JsPeer, message: SdsMessage) -> None:
     """For the package, messages with empty content are equal with and without the field."""
     written = encode(message, SPEC)
     assert js.encode(message) == written
@@ -50,12 +50,12 @@ def test_messages_are_the_same_bytes(js: JsPeer, message: SdsMessage) -> None:
     assert decode(js.encode(message), SPEC) == message
 
 
-def test_the_vectors_are_what_it_writes(js: JsPeer) -> None:
+def test_the_package_encodes_the_vectors(js: JsPeer) -> None:
     for vector in VECTORS["wire"]["vectors"]:
         assert js.encode(message_of(vector["message"])).hex() == vector["spec_field_numbers_hex"]
 
 
-def test_what_one_reads_the_other_reads(js: JsPeer) -> None:
+def test_both_implementations_decode_the_same_messages(js: JsPeer) -> None:
     """Unknown fields, a repeated field, missing content. The package also accepts useless messages without ids."""
     whole = encode(SdsMessage("m", "room", "alice", 5, content=b"x"), SPEC)
     for data in (whole + field(99, b"later"), field(15, 7) + whole, whole + field(2, b"last"), whole + field(10, 0)):
@@ -73,7 +73,7 @@ def test_what_one_reads_the_other_reads(js: JsPeer) -> None:
 
 @some
 @given(names=st.lists(ids, max_size=50), others=st.lists(ids, max_size=20))
-def test_filters_are_the_same_bytes(js: JsPeer, names: list[str], others: list[str]) -> None:
+def test_filters_are_encoded_to_the_same_bytes(js: JsPeer, names: list[str], others: list[str]) -> None:
     for parameters in (DEFAULT, FilterParameters(64), FilterParameters(100, 0.01)):
         filter_ = BloomFilter(parameters)
         for name in names:
@@ -90,8 +90,8 @@ def test_filters_are_the_same_bytes(js: JsPeer, names: list[str], others: list[s
 
 @some
 @given(names=st.lists(ids | st.text(st.characters(min_codepoint=0x10000)), max_size=50))
-def test_bits_of_any_id_are_the_same(js: JsPeer, names: list[str]) -> None:
-    """In ASCII and beyond it, where it hashes units of UTF-16."""
+def test_any_id_has_the_same_bits(js: JsPeer, names: list[str]) -> None:
+    """In ASCII and beyond it, where the package hashes units of UTF-16."""
     parameters = FilterParameters(12_345, 0.01)
     assert js.positions(names, parameters) == [positions(name, parameters, SPEC) for name in names]
 
@@ -134,7 +134,7 @@ def sent_by(js: JsPeer, content: bytes) -> SdsMessage:
     return decode(data, SPEC)
 
 
-def test_a_member_there_sends_what_we_read(alice: JsPeer) -> None:
+def test_messages_of_the_package_are_decoded(alice: JsPeer) -> None:
     first = sent_by(alice, b"first")
     assert first.kind is MessageKind.CONTENT
     assert (first.message_id, first.lamport_ms) == (hashlib.sha256(b"first").hexdigest(), NOW_MS + 1)
@@ -152,13 +152,13 @@ def test_a_member_there_sends_what_we_read(alice: JsPeer) -> None:
     assert alice.contains([first.message_id, "other"]) == [True, False]
 
 
-def test_a_member_there_delivers_and_acknowledges_what_we_write(alice: JsPeer) -> None:
+def test_the_package_delivers_and_acknowledges_our_messages(alice: JsPeer) -> None:
     mine = sent_by(alice, b"mine")
     history = (HistoryEntry(mine.message_id, None, "alice"),)
-    told = alice.receive(encode(SdsMessage("b1", "room", "bob", NOW_MS + 5, history, content=b"reply"), SPEC))
-    assert told.value == "ContentMessage"
-    assert told.events_of("sds:out:message-acknowledged") == [mine.message_id]
-    assert told.events_of("sds:in:message-delivered") == ["b1"]
+    received = alice.receive(encode(SdsMessage("b1", "room", "bob", NOW_MS + 5, history, content=b"reply"), SPEC))
+    assert received.value == "ContentMessage"
+    assert received.events_of("sds:out:message-acknowledged") == [mine.message_id]
+    assert received.events_of("sds:in:message-delivered") == ["b1"]
     other = sent_by(alice, b"other")
     filter_ = BloomFilter(DEFAULT)
     filter_.add(positions(other.message_id, DEFAULT, SPEC))
@@ -171,22 +171,22 @@ def test_a_member_there_delivers_and_acknowledges_what_we_write(alice: JsPeer) -
     assert (state.outgoing, state.incoming, state.lamport_ms) == ([], [], NOW_MS + 12)
 
 
-def test_a_filter_of_another_length_costs_a_message_there_and_an_unset_one_does_not(alice: JsPeer) -> None:
+def test_the_package_drops_messages_with_filters_of_another_length(alice: JsPeer) -> None:
     sent_by(alice, b"mine")
     ours = SdsMessage("b1", "room", "bob", NOW_MS + 5, content=b"x", bloom_filter=b"\x00" * 16)
-    told = alice.receive(encode(ours, SPEC))
-    assert told.events_of("sds:in:message-delivered") == []
-    assert "RangeError" in told.events_of("sds:error-task")[0]["error"]
-    told = alice.receive(encode(replace(ours, bloom_filter=None), SPEC))
-    assert told.events_of("sds:in:message-delivered") == ["b1"]
+    received = alice.receive(encode(ours, SPEC))
+    assert received.events_of("sds:in:message-delivered") == []
+    assert "RangeError" in received.events_of("sds:error-task")[0]["error"]
+    received = alice.receive(encode(replace(ours, bloom_filter=None), SPEC))
+    assert received.events_of("sds:in:message-delivered") == ["b1"]
 
 
-def test_a_member_there_requests_repair_and_repairs_at_the_times_we_compute(alice: JsPeer) -> None:
+def test_the_package_requests_and_sends_repairs_at_the_computed_times(alice: JsPeer) -> None:
     agreed = RepairParameters(30_000, 300_000)
     missing = HistoryEntry("m0", b"hint", "carol")
     ours = SdsMessage("m1", "room", "carol", NOW_MS + 5, (missing,), content=b"x")
-    told = alice.receive(encode(ours, SPEC))
-    assert [each["messageId"] for each in told.events_of("sds:in:message-missing")[0]] == ["m0"]
+    received = alice.receive(encode(ours, SPEC))
+    assert [each["messageId"] for each in received.events_of("sds:in:message-missing")[0]] == ["m0"]
     asked_ms = NOW_MS + request_delay_ms("alice", "m0", agreed, SPEC)
     assert alice.state().requests == [("m0", asked_ms, False)]
     alice.clock(asked_ms - 1)
@@ -194,8 +194,8 @@ def test_a_member_there_requests_repair_and_repairs_at_the_times_we_compute(alic
     alice.clock(asked_ms)
     (data,) = alice.sync().out
     assert decode(data, SPEC).repair_request == (missing,)
-    told = alice.receive(encode(SdsMessage("m0", "room", "carol", NOW_MS + 1, content=b"w"), SPEC))
-    assert told.events_of("sds:in:message-delivered") == ["m0"]
+    received = alice.receive(encode(SdsMessage("m0", "room", "carol", NOW_MS + 1, content=b"w"), SPEC))
+    assert received.events_of("sds:in:message-delivered") == ["m0"]
     swept = alice.sweep()
     assert swept.events_of("sds:in:message-delivered") == ["m1"]
 
@@ -210,7 +210,7 @@ def test_a_member_there_requests_repair_and_repairs_at_the_times_we_compute(alic
     assert decode(data, SPEC) == SdsMessage("m0", "room", "carol", NOW_MS + 1, content=b"w")
 
 
-def test_a_member_there_sends_again_what_nobody_acknowledged(alice: JsPeer) -> None:
+def test_the_package_resends_unacknowledged_messages(alice: JsPeer) -> None:
     (data,) = alice.send(b"mine").out
     swept = alice.sweep(resend=True)
     assert swept.out == [data]

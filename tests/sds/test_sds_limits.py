@@ -39,8 +39,8 @@ def test_lamport_times_far_ahead_are_rejected() -> None:
     assert bob.receives(changed(data, causal_history=())) == [ReceiveResult.DELIVERED]
 
 
-def test_waiting_messages_are_limited_in_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    """MAX_SDS_WAITING: a sender's last messages in the log are dropped, an eighth of the space at once.
+def test_the_number_of_waiting_messages_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MAX_SDS_WAITING: a sender's last messages in the log are dropped, an eighth of the space in one step.
 
     Messages that are needed first stay.
     """
@@ -59,7 +59,7 @@ def test_waiting_messages_are_limited_in_number(monkeypatch: pytest.MonkeyPatch)
     assert bob.receives(content("m21", "none 21", at=21)) == [ReceiveResult.WAITING]  # it may arrive again
 
 
-def test_a_dropped_message_may_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dropped_message_is_accepted_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """MAX_SDS_WAITING: dropping a message leaves no state."""
     monkeypatch.setattr(delivery, "MAX_SDS_WAITING", 3)
     bob = Member("bob", QUIET)
@@ -72,7 +72,7 @@ def test_a_dropped_message_may_come_again(monkeypatch: pytest.MonkeyPatch) -> No
     assert bob.receives(chain[3]) == [ReceiveResult.DELIVERED]
 
 
-def test_waiting_messages_are_limited_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_bytes_of_waiting_messages_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """MAX_SDS_WAITING_SIZE_BYTES: one arrival may deliver all of them in one write."""
     monkeypatch.setattr(delivery, "MAX_SDS_WAITING_SIZE_BYTES", 10_000)
     bob = Member("bob", QUIET)
@@ -100,7 +100,7 @@ def test_missing_messages_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     assert bob.ids() == ["a", "b"]
 
 
-def test_sync_messages_fill_half_of_what_may_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sync_messages_use_at_most_half_of_the_space_for_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
     """MAX_SDS_MISSING: the other half is for messages that others wait for."""
     monkeypatch.setattr(delivery, "MAX_SDS_MISSING", 100)
     bob = Member("bob", QUIET)
@@ -110,7 +110,7 @@ def test_sync_messages_fill_half_of_what_may_be_missing(monkeypatch: pytest.Monk
     assert bob.receives(content("b", "a", at=1)) == [ReceiveResult.WAITING]
 
 
-def test_what_never_existed_is_forgotten() -> None:
+def test_nonexistent_messages_are_declared_lost() -> None:
     """MAX_SDS_TIMERS: one write gives up this number of a flood; the next writes give up the others."""
     bob = Member("bob", replace(QUIET, lost_after_ms=1_000, repair=None))
     bob.receives(*(content(f"flood {i}", *(f"nothing {i} {j}" for j in range(200)), at=i) for i in range(3)))
@@ -134,7 +134,7 @@ def test_answers_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     assert bob.channel.counters().answers == 0
 
 
-def test_filters_are_held_against_some_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_filter_is_compared_with_a_limited_number_of_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     """MAX_SDS_REVIEWED: a hostile filter has the same cost for any number of unacknowledged messages."""
     asked: list[str] = []
 
@@ -152,7 +152,7 @@ def test_filters_are_held_against_some_of_many(monkeypatch: pytest.MonkeyPatch) 
     assert len(asked) == limits.MAX_SDS_REVIEWED
 
 
-def test_lists_are_cut_into_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_lists_are_written_in_several_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """MAX_SDS_BATCH: a write is held in memory."""
     monkeypatch.setattr(log, "MAX_SDS_BATCH", 10)
     bob = Member("bob", QUIET)

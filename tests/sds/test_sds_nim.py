@@ -40,14 +40,14 @@ def synced(member: Member) -> SdsMessage:
     return decode(found[-1].data, member.settings.dialect)
 
 
-def test_what_a_member_of_nim_writes_is_read() -> None:
+def test_messages_of_nim_are_decoded() -> None:
     assert decode(nim_message("m", "a", text=b"x"), NIM) == SdsMessage(
         "m", CHANNEL, "nim", START_MS, (HistoryEntry("a"),), content=b"x"
     )
     assert encode(SdsMessage("s", CHANNEL, "nim", START_MS), NIM) == nim_message("s")
 
 
-def test_own_sync_messages_in_a_history_are_met() -> None:
+def test_own_sync_messages_in_a_history_are_not_missing() -> None:
     ann = Member("ann", SETTINGS)
     ann.receives(nim_message("hello", text=b"hello"))
     own = synced(ann).message_id
@@ -56,7 +56,7 @@ def test_own_sync_messages_in_a_history_are_met() -> None:
 
 
 @pytest.mark.parametrize("sync_first", [True, False])
-def test_sync_messages_of_others_in_a_history_are_met(sync_first: bool) -> None:
+def test_sync_messages_of_others_in_a_history_are_not_missing(sync_first: bool) -> None:
     ann = Member("ann", SETTINGS)
     sync, reply = nim_message("sync"), nim_message("reply", "sync", sender="other", at=1, text=b"hi")
     if sync_first:
@@ -68,7 +68,7 @@ def test_sync_messages_of_others_in_a_history_are_met(sync_first: bool) -> None:
     assert ann.channel.counters().waiting == ann.channel.counters().missing == 0
 
 
-def test_a_sync_message_that_was_given_up_and_comes_is_lost_no_more() -> None:
+def test_a_lost_sync_message_that_arrives_is_no_longer_counted_as_lost() -> None:
     ann = Member("ann", replace(SETTINGS, lost_after_ms=1_000))
     ann.receives(nim_message("reply", "sync", at=1, text=b"hi"))
     assert any(isinstance(effect, Lost) for effect in ann.tick(2_000))
@@ -77,7 +77,7 @@ def test_a_sync_message_that_was_given_up_and_comes_is_lost_no_more() -> None:
     assert ann.channel.counters().lost == 0
 
 
-def test_a_message_under_the_id_of_a_sync_message_is_delivered() -> None:
+def test_a_message_with_the_id_of_a_sync_message_is_delivered() -> None:
     """A recorded sync message does not block other messages."""
     ann = Member("ann", SETTINGS)
     assert ann.receives(nim_message("id"), nim_message("id", at=1, text=b"text")) == [
@@ -88,7 +88,7 @@ def test_a_message_under_the_id_of_a_sync_message_is_delivered() -> None:
     assert ann.texts() == ["text"]
 
 
-def test_remembered_sync_messages_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_recorded_sync_messages_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """MAX_SDS_SYNC_IDS: a limit per share, so that a flood does not remove other members' ids."""
     monkeypatch.setattr(history, "MAX_SDS_SYNC_IDS", 5)
     ann = Member("ann", SETTINGS)
@@ -102,7 +102,7 @@ def test_remembered_sync_messages_are_limited(monkeypatch: pytest.MonkeyPatch) -
     assert ann.receives(nim_message("n", "flood 000", at=80_001, text=b"x")) == [ReceiveResult.WAITING]
 
 
-def test_sync_messages_of_the_specification_are_not_remembered() -> None:
+def test_sync_messages_of_the_specification_are_not_recorded() -> None:
     """Members of this dialect do not log sync messages, so an id that a member lists is that of a message."""
     ann = Member("ann", replace(SETTINGS, dialect=SPEC))
     sync = SdsMessage("sync", CHANNEL, "bob", START_MS)

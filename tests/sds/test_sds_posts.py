@@ -55,7 +55,7 @@ def clients() -> Iterator[tuple[Client, Client]]:
         client.store.close()
 
 
-def test_posts_come_into_the_store_in_the_order_of_the_log(clients: tuple[Client, Client]) -> None:
+def test_posts_are_stored_in_the_order_of_the_log(clients: tuple[Client, Client]) -> None:
     ann, bob = clients
     said = [ann.says(str(i), at=i) for i in range(3)]
     for data in reversed(said):
@@ -81,7 +81,7 @@ def test_a_crash_between_ingest_and_confirmation_is_harmless(clients: tuple[Clie
     assert bob.texts() == ["x"]
 
 
-def test_an_id_that_is_not_the_hash_is_rejected(clients: tuple[Client, Client]) -> None:
+def test_an_id_that_differs_from_the_hash_is_rejected(clients: tuple[Client, Client]) -> None:
     """If such ids were accepted, the first sender could replace a post by any bytes."""
     ann, bob = clients
     data = ann.says("x", at=0)
@@ -106,7 +106,7 @@ def test_a_post_that_the_store_rejects_is_not_stored(clients: tuple[Client, Clie
     assert bob.store.get(post_hash(forged)) is None
 
 
-def test_what_reconciliation_brought_is_not_missing(clients: tuple[Client, Client]) -> None:
+def test_reconciled_posts_are_not_missing(clients: tuple[Client, Client]) -> None:
     """A returning member gets the missed posts in other ways; the log continues with the newest."""
     ann, bob = clients
     for i in range(30):
@@ -151,7 +151,7 @@ def test_a_private_post_is_not_sent(clients: tuple[Client, Client]) -> None:
     assert not ann.effects()
 
 
-def test_the_join_that_the_store_wrote_before_a_text_is_sent_before_it(clients: tuple[Client, Client]) -> None:
+def test_the_automatic_join_before_a_text_is_sent_before_it(clients: tuple[Client, Client]) -> None:
     """wire.md 5.4.3: also for members that communicate only by the causal log, and again after a leave."""
     ann, bob = clients
     first, second = ann.store.post("default", "first"), ann.store.post("default", "second")

@@ -1,7 +1,7 @@
-"""Any schedule of sends, losses, duplicates, orders, kills and ticks: all logs end equal.
+"""Any schedule of sends, losses, duplicates, orders, kills and ticks results in equal logs.
 
-The invariants are asserted at each step. The tests below cover the properties of the other implementations' tests, one
-test each, and more.
+The invariants are asserted at each step. The tests below cover the properties of other implementations' tests, one test
+each, and more.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def pins(words: str) -> Callable[[F], F]:
     return tied
 
 
-def test_every_property_has_a_test() -> None:
+def test_every_property_of_the_vectors_has_a_test() -> None:
     left = [each for each in _BEHAVIOUR if not each.startswith(_FORMATS)]
     assert sorted(_PINNED) == sorted(left)
 
@@ -56,7 +56,7 @@ class World:
 
     def __init__(self, number: int) -> None:
         self.members = [Member(f"member {i}", replace(QUICK, sync_interval_ms=2_000)) for i in range(number)]
-        self.on_the_way: list[bytes] = []
+        self.in_transit: list[bytes] = []
         self.given: list[list[str]] = [[] for _ in self.members]
         self.handled = [0] * number
 
@@ -73,7 +73,7 @@ class World:
     def do(self, which: int, effect: Effect, *, again: bool) -> None:
         given = self.given[which]
         if isinstance(effect, Send):
-            self.on_the_way.append(effect.data)
+            self.in_transit.append(effect.data)
         elif isinstance(effect, Deliver) and not again:
             name = self.members[which].name
             assert effect.message.message_id not in given
@@ -88,11 +88,11 @@ class World:
         elif action == "tick":
             member.now_ms += 1 + packet * 50
             member.channel.tick(member.now_ms, lambda: packet % 10 / 10)
-        elif action == "lose" and self.on_the_way:
-            self.on_the_way.pop(packet % len(self.on_the_way))
-        elif action in {"arrive", "repeat"} and self.on_the_way:
-            at = packet % len(self.on_the_way)
-            data = self.on_the_way[at] if action == "repeat" else self.on_the_way.pop(at)
+        elif action == "lose" and self.in_transit:
+            self.in_transit.pop(packet % len(self.in_transit))
+        elif action in {"arrive", "repeat"} and self.in_transit:
+            at = packet % len(self.in_transit)
+            data = self.in_transit[at] if action == "repeat" else self.in_transit.pop(at)
             assert member.received(data).verdict is not ReceiveResult.REFUSED
         elif action == "kill":
             self.handle(which, confirm=False)
@@ -102,11 +102,11 @@ class World:
     def settle(self) -> None:
         """Deliver all messages to all members until no member lacks any."""
         for _ in range(200):
-            arriving, self.on_the_way = self.on_the_way, []
+            arriving, self.in_transit = self.in_transit, []
             for which, member in enumerate(self.members):
                 member.receives(*arriving)
                 self.handle(which)
-            if len({tuple(member.ids()) for member in self.members}) == 1 and not self.on_the_way:
+            if len({tuple(member.ids()) for member in self.members}) == 1 and not self.in_transit:
                 return
             for which, member in enumerate(self.members):
                 member.now_ms += 1_000
@@ -124,7 +124,7 @@ ACTIONS = st.tuples(
 
 @settings(deadline=None)
 @given(st.integers(2, 5), st.lists(ACTIONS, max_size=60))
-def test_any_schedule_ends_with_equal_logs(number: int, schedule: list[tuple[str, int, int]]) -> None:
+def test_any_schedule_results_in_equal_logs(number: int, schedule: list[tuple[str, int, int]]) -> None:
     world = World(number)
     for action in schedule:
         world.step(*action)
@@ -142,7 +142,7 @@ def test_any_schedule_ends_with_equal_logs(number: int, schedule: list[tuple[str
 @settings(deadline=None, max_examples=50)
 @given(st.permutations(range(9)), st.lists(st.integers(0, 8), max_size=9), st.data())
 def test_any_order_of_any_graph_delivers_the_same(order: list[int], repeated: list[int], data: st.DataObject) -> None:
-    """Each message is delivered once, after its dependencies, and as soon as the last of them is there."""
+    """Each message is delivered once, after its dependencies, and as soon as the last of them arrives."""
     graph = {i: data.draw(st.sets(st.integers(0, i - 1), max_size=3)) if i else set() for i in range(9)}
     member = Member("m", replace(SMALL, lost_after_ms=None))
     here: set[int] = set()
@@ -167,7 +167,7 @@ def _is_whole(i: int, graph: dict[int, set[int]], here: set[int]) -> bool:
 
 @settings(deadline=None, max_examples=200)
 @given(st.lists(st.one_of(st.binary(max_size=60), st.tuples(st.integers(0, 300), st.integers(0, 255)))))
-def test_no_bytes_break_a_channel(inputs: list[bytes | tuple[int, int]]) -> None:
+def test_a_channel_works_after_any_bytes(inputs: list[bytes | tuple[int, int]]) -> None:
     ann = Member("ann")
     whole = content("m", "a", "b", at=3)
     for data in inputs:
@@ -188,7 +188,7 @@ REPAIRS: Final = replace(PATIENT, repair=RepairParameters(1_000, 4_000), repair_
 
 
 @pins("wrap/unwrap own bytes")
-def test_what_is_sent_is_what_is_delivered() -> None:
+def test_a_sent_message_is_delivered_unchanged() -> None:
     ann, bob = Member("ann"), Member("bob")
     assert bob.receives(ann.says("hello")) == [ReceiveResult.DELIVERED]
     (effect,) = bob.effects_of(Deliver)
@@ -197,7 +197,7 @@ def test_what_is_sent_is_what_is_delivered() -> None:
 
 
 @pins("msg3(1,2) then msg2(1)")
-def test_dependencies_taken_as_met_release_both() -> None:
+def test_a_dependency_marked_as_met_releases_both_messages() -> None:
     bob = Member("bob", PATIENT)
     bob.receives(content("3", "1", "2", at=3), content("2", "1", at=2))
     assert [effect.entry.message_id for effect in bob.effects_of(Missing)] == ["1", "2"]
@@ -207,7 +207,7 @@ def test_dependencies_taken_as_met_release_both() -> None:
 
 
 @pins("only present in the bloom filter is still missing")
-def test_a_filter_meets_no_dependency() -> None:
+def test_a_filter_does_not_satisfy_dependencies() -> None:
     ann, bob = Member("ann", PATIENT), Member("bob", PATIENT)
     ann.says("1")
     bob.receives(ann.says("2"))
@@ -215,7 +215,7 @@ def test_a_filter_meets_no_dependency() -> None:
 
 
 @pins("ack via causal history")
-def test_a_history_is_an_acknowledgement() -> None:
+def test_a_history_acknowledges_the_listed_message() -> None:
     ann = Member("ann", PATIENT)
     first = opened(ann.says("1")).message_id
     ann.receives(content("m", first, at=5))
@@ -223,7 +223,7 @@ def test_a_history_is_an_acknowledgement() -> None:
 
 
 @pins("ack via a single bloom hit")
-def test_a_single_filter_is_one_where_that_is_configured_and_a_possible_one_otherwise() -> None:
+def test_a_single_filter_acknowledges_only_if_configured() -> None:
     for needed, kind in ((1, Acknowledged), (None, PossiblyAcknowledged)):
         ann = Member("ann", replace(PATIENT, filters_that_acknowledge=needed, most_doubt=1e-3))
         bob = Member("bob", PATIENT)
@@ -233,7 +233,7 @@ def test_a_single_filter_is_one_where_that_is_configured_and_a_possible_one_othe
 
 
 @pins("outgoing buffer / resend")
-def test_the_sweeps() -> None:
+def test_unacknowledged_messages_are_resent_and_then_removed() -> None:
     """The history has no limit here: messages of the log are never removed."""
     ann = Member("ann", replace(SMALL, resend=Backoff(100, 100), resends=1, sync_interval_ms=50))
     ann.says("1")
@@ -247,7 +247,7 @@ def test_the_sweeps() -> None:
 
 
 @pins("channel isolation")
-def test_channels_are_apart() -> None:
+def test_channels_do_not_affect_each_other() -> None:
     log = CausalLog.in_memory()
     here, there = log.channel("here", "ann", SMALL), log.channel("there", "ann", SMALL)
     here.send(b"x", START_MS)
@@ -258,7 +258,7 @@ def test_channels_are_apart() -> None:
 
 
 @pins("unmet dep -> outgoing repair buffer")
-def test_repairs_ride_on_the_next_message() -> None:
+def test_repairs_are_requested_with_the_next_message() -> None:
     bob = Member("bob", REPAIRS)
     bob.receives(content("z", *"abcde", at=9))
     bob.receives(content("a"))
@@ -269,7 +269,7 @@ def test_repairs_ride_on_the_next_message() -> None:
 
 
 @pins("incoming request only answered from delivered history")
-def test_answers_come_from_the_log() -> None:
+def test_only_logged_messages_are_sent_as_answers() -> None:
     bob = Member("bob", REPAIRS)
     entries = tuple(HistoryEntry(name, None, "eve") for name in ("logged", "waits"))
     bob.receives(content("logged"), content("waits", "nothing"), changed(content("ask"), repair_request=entries))
@@ -279,7 +279,7 @@ def test_answers_come_from_the_log() -> None:
 
 
 @pins("empty participantId disables repair")
-def test_without_repairs_none_is_requested_or_answered() -> None:
+def test_repairs_are_not_requested_or_answered_if_disabled() -> None:
     """A sender's id that a request omits is known from the log."""
     off, on = Member("bob", replace(REPAIRS, repair=None)), Member("bob", REPAIRS)
     for member, answers in ((off, 0), (on, 1)):
@@ -291,7 +291,7 @@ def test_without_repairs_none_is_requested_or_answered() -> None:
 
 
 @pins("persistence: outgoing, lamport")
-def test_everything_survives_a_restart() -> None:
+def test_all_buffers_and_timers_survive_a_restart() -> None:
     ann = Member("ann", REPAIRS)
     ann.says("own")
     ann.receives(content("m", at=50), content("waits", "a", at=60))
@@ -309,27 +309,27 @@ def test_everything_survives_a_restart() -> None:
 
 
 @pins("L in the future by 1000")
-def test_lamport_ahead() -> None:
+def test_the_lamport_time_follows_a_message_ahead_of_the_clock() -> None:
     assert _lamports(1_000) == [START_MS + 1_001]
 
 
 @pins("L in the past -> now")
-def test_lamport_behind() -> None:
+def test_the_lamport_time_ignores_a_message_behind_the_clock() -> None:
     assert _lamports(-1_000) == [START_MS]
 
 
 @pins("L == now")
-def test_lamport_of_now() -> None:
+def test_the_lamport_time_follows_a_message_of_the_current_time() -> None:
     assert _lamports(0) == [START_MS + 1]
 
 
 @pins("strictly increasing over 5 calls")
-def test_lamports_increase() -> None:
+def test_lamport_times_increase() -> None:
     assert _lamports(0, 5) == [START_MS + i for i in range(1, 6)]
 
 
 @pins("2^53*1000")
-def test_lamport_beyond_javascript() -> None:
+def test_lamport_times_may_exceed_the_integers_of_javascript() -> None:
     """Numbers of that size are sent. Received ones are accepted only if the clock is near them."""
     ann = Member("ann")
     ann.now_ms = 2**53 * 1_000
@@ -338,7 +338,7 @@ def test_lamport_beyond_javascript() -> None:
 
 
 @pins("1000 -> now")
-def test_lamport_of_long_ago() -> None:
+def test_the_lamport_time_ignores_a_very_old_message() -> None:
     assert _lamports(1_000 - START_MS) == [START_MS]
 
 
@@ -349,7 +349,7 @@ def _lamports(ahead_ms: int, number: int = 1) -> list[int | None]:
 
 
 @pins("outgoing: sorted by T_req")
-def test_requests_keep_their_first_time_and_are_sent_in_its_order() -> None:
+def test_requests_are_sent_in_the_order_of_their_first_times() -> None:
     """A full buffer evicts nothing: both waiting messages and their dependencies are limited."""
     bob = Member("bob", replace(REPAIRS, repairs_per_message=1))
     bob.receives(content("z", *"abc", at=9))
@@ -367,7 +367,7 @@ def test_requests_keep_their_first_time_and_are_sent_in_its_order() -> None:
 
 
 @pins("incoming: same")
-def test_an_answer_is_given_once() -> None:
+def test_an_answer_is_sent_once() -> None:
     bob = Member("bob", Settings(filter=SMALL.filter, sync_interval_ms=None))
     bob.receives(content("m"), changed(content("ask"), repair_request=(HistoryEntry("m"),)))
     bob.effects()
@@ -375,7 +375,7 @@ def test_an_answer_is_given_once() -> None:
     assert answers == ["m"]
 
 
-def test_the_order_of_equal_times_is_that_of_bytes() -> None:
+def test_messages_of_equal_times_are_sorted_by_bytes() -> None:
     wanted = VECTORS["ordering_tests"]["spec_byte_order"]
     bob = Member("bob")
     bob.receives(*(content(message_id) for message_id in VECTORS["ordering_tests"]["same_lamport_ids"]))

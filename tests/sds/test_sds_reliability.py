@@ -33,7 +33,7 @@ from cablestore.sds.settings import Backoff
 # --- acknowledgements --------------------------------------------------------------------------------
 
 
-def test_a_history_acknowledges() -> None:
+def test_a_history_acknowledges_the_messages_it_lists() -> None:
     ann, bob = Member("ann"), Member("bob")
     first = ann.says("1")
     bob.receives(first)
@@ -45,7 +45,7 @@ def test_a_history_acknowledges() -> None:
     assert not ann.tick(10**7) or not sends(ann.effects())
 
 
-def test_a_history_acknowledges_what_stands_behind_it() -> None:
+def test_a_history_acknowledges_indirect_dependencies() -> None:
     """A member that lists a message has all its dependencies."""
     ann, bob = Member("ann", PATIENT), Member("bob", PATIENT)
     bob.receives(*(ann.says(str(i)) for i in range(6)))
@@ -54,7 +54,7 @@ def test_a_history_acknowledges_what_stands_behind_it() -> None:
     assert len(ann.effects_of(Acknowledged)) == 6
 
 
-def test_own_messages_that_come_back_acknowledge_nothing() -> None:
+def test_returned_own_messages_do_not_acknowledge() -> None:
     """A store returns them: their histories and filters show our own state."""
     settings = replace(PATIENT, filters_that_acknowledge=1)
     ann = Member("ann", settings)
@@ -67,7 +67,7 @@ def test_own_messages_that_come_back_acknowledge_nothing() -> None:
     assert ann.effects() == []
 
 
-def test_an_own_message_that_another_member_named_acknowledges_what_is_before_it() -> None:
+def test_an_own_message_listed_by_another_member_acknowledges_its_dependencies() -> None:
     """The database was restored from an older copy, so the listed message had to be retrieved."""
     ann = Member("ann", PATIENT)
     first = opened(ann.says("1")).message_id
@@ -77,7 +77,7 @@ def test_an_own_message_that_another_member_named_acknowledges_what_is_before_it
     assert ann.effects_of(Acknowledged) == [Acknowledged(first)]
 
 
-def test_own_messages_that_name_each_other_acknowledge_nothing() -> None:
+def test_own_messages_that_list_each_other_do_not_acknowledge() -> None:
     ann = Member("ann", PATIENT)
     first = opened(ann.says("1")).message_id
     ann.channel.retrieved(content("third", "second", at=9, sender="ann"), ann.now_ms)
@@ -86,7 +86,7 @@ def test_own_messages_that_name_each_other_acknowledge_nothing() -> None:
     assert ann.channel.counters().outgoing == 1
 
 
-def test_requests_of_own_messages_that_come_back_are_not_answered() -> None:
+def test_requests_in_returned_own_messages_are_not_answered() -> None:
     ann = Member("ann", REPAIRS)
     ann.receives(content("a"), content("answer", "lost", at=9, sender="bob"))
     asking = changed(content("lost", at=5, sender="ann"), repair_request=(HistoryEntry("a", None, "eve"),))
@@ -94,7 +94,7 @@ def test_requests_of_own_messages_that_come_back_are_not_answered() -> None:
     assert ann.channel.counters().answers == 0
 
 
-def test_filters_acknowledge_possibly_once_for_each_member() -> None:
+def test_filters_possibly_acknowledge_once_for_each_member() -> None:
     ann, bob = Member("ann", PATIENT), Member("bob", PATIENT)
     first = opened(ann.says("1")).message_id
     seen = filter_of(first)
@@ -102,13 +102,13 @@ def test_filters_acknowledge_possibly_once_for_each_member() -> None:
         bob.says("?")
         ann.receives(changed(content(f"{name} {bob.now_ms}", sender=name), bloom_filter=seen))
         bob.now_ms += 1
-    told = ann.effects_of(PossiblyAcknowledged)
-    assert [(effect.message_id, effect.members) for effect in told] == [(first, 1), (first, 2)]
-    assert 0 < told[1].doubt < told[0].doubt < 1e-3
+    effects = ann.effects_of(PossiblyAcknowledged)
+    assert [(effect.message_id, effect.members) for effect in effects] == [(first, 1), (first, 2)]
+    assert 0 < effects[1].doubt < effects[0].doubt < 1e-3
     assert ann.channel.counters().outgoing == 1  # one filter is not sufficient, unless it is configured
 
 
-def test_filters_of_several_members_acknowledge_where_that_is_configured() -> None:
+def test_filters_of_several_members_acknowledge_if_configured() -> None:
     settings = replace(PATIENT, filters_that_acknowledge=2)
     ann = Member("ann", settings)
     first = opened(ann.says("1")).message_id
@@ -122,12 +122,12 @@ def test_filters_of_several_members_acknowledge_where_that_is_configured() -> No
     assert not doubtful.effects_of(Acknowledged)
 
 
-def test_resends_grow_rarer_and_end() -> None:
+def test_resends_become_less_frequent_and_end() -> None:
     settings = replace(PATIENT, resend=Backoff(100, 500), resends=4)
     ann = Member("ann", settings)
     first = opened(ann.says("1")).message_id
-    told = [(ann.now_ms - START_MS, effect) for _ in range(300) for effect in ann.tick(10)]
-    times = [(time_ms, effect.reason if isinstance(effect, Send) else effect) for time_ms, effect in told]
+    effects = [(ann.now_ms - START_MS, effect) for _ in range(300) for effect in ann.tick(10)]
+    times = [(time_ms, effect.reason if isinstance(effect, Send) else effect) for time_ms, effect in effects]
     assert times == [
         (100, Reason.RESEND),
         (300, Reason.RESEND),
@@ -138,7 +138,7 @@ def test_resends_grow_rarer_and_end() -> None:
     assert ann.ids() == [first]
 
 
-def test_possibly_acknowledged_messages_are_sent_again_later() -> None:
+def test_possibly_acknowledged_messages_are_resent_later() -> None:
     settings = replace(PATIENT, resend=Backoff(100, 100), resend_possibly=Backoff(1_000, 1_000))
     ann = Member("ann", settings)
     certain, possible = (opened(ann.says(text)).message_id for text in "12")
@@ -149,7 +149,7 @@ def test_possibly_acknowledged_messages_are_sent_again_later() -> None:
     assert possible in [message.message_id for message in sends(ann.tick(100))]
 
 
-def test_the_others_of_many_have_their_turn_with_the_next_filter() -> None:
+def test_the_next_filter_is_compared_with_the_remaining_messages() -> None:
     """MAX_SDS_REVIEWED own messages are compared with the filters of one write."""
     ann = Member("ann", PATIENT)
     with ann.log.batch():
@@ -179,7 +179,7 @@ def test_missing_messages_are_reported_once_and_retrieved_repeatedly() -> None:
     assert not [effect for _ in range(100) for effect in ann.tick(10)]
 
 
-def test_what_is_missing_for_too_long_is_lost_and_its_dependents_are_delivered() -> None:
+def test_messages_missing_for_too_long_are_lost_and_dependents_delivered() -> None:
     ann = Member("ann", replace(PATIENT, lost_after_ms=1_000))
     ann.receives(content("b", "a", at=1), content("c", "b", at=2))
     ann.effects()
@@ -192,7 +192,7 @@ def test_what_is_missing_for_too_long_is_lost_and_its_dependents_are_delivered()
     assert [e.message_id for e in opened(ann.says("x")).causal_history] == ["b", "c"]  # a message already lists it
 
 
-def test_nothing_is_lost_where_that_is_not_wanted() -> None:
+def test_missing_messages_are_never_lost_if_that_is_disabled() -> None:
     ann = Member("ann", replace(PATIENT, lost_after_ms=None))
     ann.receives(content("b", "a", at=1))
     ann.effects()
@@ -202,7 +202,7 @@ def test_nothing_is_lost_where_that_is_not_wanted() -> None:
 # --- sync and ephemeral messages ---------------------------------------------------------------------
 
 
-def test_a_sync_message_is_empty_and_kept_by_nobody() -> None:
+def test_a_sync_message_is_empty_and_not_logged() -> None:
     ann, bob = Member("ann"), Member("bob")
     bob.receives(ann.says("x"))
     bob.effects()
@@ -236,7 +236,7 @@ def test_a_sync_message_reveals_missing_messages() -> None:
     assert [effect.entry for effect in cyd.effects_of(Missing)] == [HistoryEntry(ann.ids()[0], None, "ann")]
 
 
-def test_a_sync_message_is_omitted_when_another_member_sent_the_same() -> None:
+def test_a_sync_message_is_omitted_if_another_member_sent_the_same() -> None:
     ann, bob, cyd = Member("ann"), Member("bob"), Member("cyd")
     said = ann.says("x")
     for member in (bob, cyd):
@@ -271,19 +271,19 @@ def test_an_empty_log_sends_no_sync_message() -> None:
     assert ann.channel.due_ms() is not None
 
 
-def test_repairs_are_a_reason_for_a_sync_message_whatever_others_send() -> None:
+def test_pending_repairs_cause_a_sync_message_even_if_others_sent_one() -> None:
     ann = Member("ann")
     ann.receives(content("a"), content("c", "b", at=2))
     ann.effects()
     ann.tick()
-    told = []
+    sent = []
     for turn in range(20):
         ann.receives(changed(content(f"sync {turn}", "a", sender="dan", at=3), content=None))
-        told += sends(ann.tick(10_000))
-    assert [entry.message_id for entry in told[0].repair_request] == ["b"]
+        sent += sends(ann.tick(10_000))
+    assert [entry.message_id for entry in sent[0].repair_request] == ["b"]
 
 
-def test_ephemeral_messages_are_delivered_at_once_and_kept_by_nobody() -> None:
+def test_ephemeral_messages_are_delivered_immediately_and_not_logged() -> None:
     ann, bob = Member("ann"), Member("bob")
     ann.says("x")
     ann.channel.send_ephemeral(b"typing")
@@ -324,7 +324,7 @@ def test_a_repair_is_requested_at_t_req_and_answered_at_t_resp() -> None:
         member.now_ms = bob.now_ms
         member.receives(asking)
         member.effects()
-    (answer,) = ann.tick()  # its author answers at once
+    (answer,) = ann.tick()  # its author answers immediately
     assert isinstance(answer, Send)
     assert answer.reason is Reason.REPAIR
     wait_ms = response_delay_ms("cyd", "ann", missed, parameters, SPEC)
@@ -337,7 +337,7 @@ def test_a_repair_is_requested_at_t_req_and_answered_at_t_resp() -> None:
     assert bob.texts()[:2] == ["1", "2"]
 
 
-def test_an_answer_of_another_member_is_enough() -> None:
+def test_an_answer_of_another_member_cancels_ours() -> None:
     ann, cyd = Member("ann", REPAIRS), Member("cyd", REPAIRS)
     first = ann.says("1")
     cyd.receives(first, changed(content("ask"), repair_request=(HistoryEntry(opened(first).message_id),)))
@@ -348,7 +348,7 @@ def test_an_answer_of_another_member_is_enough() -> None:
     assert not cyd.tick(10_000)
 
 
-def test_repairs_are_requested_again_later_and_three_at_a_time() -> None:
+def test_repairs_are_requested_again_later_with_three_per_message() -> None:
     bob = Member("bob", REPAIRS)
     bob.receives(content("z", *"abcdefg", at=9))
     bob.effects()
@@ -393,7 +393,7 @@ def test_repairs_are_sent_only_from_the_log_and_only_by_their_group() -> None:
     for member in members:
         member.receives(content("m", sender="member 7"), content("waits", "unknown"), asking)
         assert member.channel.counters().answers <= 1
-    # Its author has it as an own message: it came by `retrieved`.
+    # Its author has it as an own message, received by `retrieved`.
     author = Member("member 7", many)
     author.channel.retrieved(content("m", sender="member 7"), START_MS)
     author.receives(asking)

@@ -29,7 +29,7 @@ def parameters(draw: st.DrawFn) -> RepairParameters:
 
 
 @pytest.mark.parametrize("known", VECTORS["repair"], ids=lambda known: f"{known['participant']} {known['message'][:8]}")
-def test_times_and_groups_of_both_implementations(known: dict[str, Any]) -> None:
+def test_times_and_groups_equal_those_of_both_implementations(known: dict[str, Any]) -> None:
     own, sender, message = known["participant"], known["sender"], known["message"]
     agreed = RepairParameters(known["t_min_ms"], known["t_max_ms"], known["groups"])
     assert sha256_hash(own + message) == int(known["js_hash_participant_message"])
@@ -55,7 +55,7 @@ def test_delays_are_within_their_bounds_and_the_same_each_time(
 
 @in_each
 @given(own=ids, message=ids, agreed=parameters())
-def test_who_wrote_a_message_answers_at_once(
+def test_the_author_of_a_message_answers_immediately(
     dialect: SdsDialect, own: str, message: str, agreed: RepairParameters
 ) -> None:
     assert response_delay_ms(own, own, message, agreed, dialect) == 0
@@ -64,12 +64,12 @@ def test_who_wrote_a_message_answers_at_once(
 
 @in_each
 @given(own=ids, sender=ids, message=ids)
-def test_one_group_is_everybody(dialect: SdsDialect, own: str, sender: str, message: str) -> None:
+def test_a_single_group_contains_all_members(dialect: SdsDialect, own: str, sender: str, message: str) -> None:
     assert is_in_response_group(own, sender, message, RepairParameters(groups=1), dialect)
 
 
 @in_each
-def test_groups_are_of_about_the_same_size_and_delays_spread(dialect: SdsDialect) -> None:
+def test_groups_have_similar_sizes_and_delays_are_spread(dialect: SdsDialect) -> None:
     agreed = RepairParameters(groups=10)
     people = [f"participant {number}" for number in range(5_000)]
     in_group = sum(is_in_response_group(each, "sender", "message", agreed, dialect) for each in people)
@@ -93,6 +93,6 @@ def test_defaults_are_those_of_the_npm_package_and_within_the_specification() ->
 
 
 @pytest.mark.parametrize(("t_min_ms", "t_max_ms", "groups"), [(5, 5, 1), (6, 5, 1), (-1, 5, 1), (1, 5, 0), (1, 5, -1)])
-def test_parameters_that_leave_no_time_are_rejected(t_min_ms: int, t_max_ms: int, groups: int) -> None:
+def test_invalid_repair_parameters_are_rejected(t_min_ms: int, t_max_ms: int, groups: int) -> None:
     with pytest.raises(SdsError, match="invalid repair settings"):
         RepairParameters(t_min_ms, t_max_ms, groups)

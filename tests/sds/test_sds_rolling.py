@@ -30,14 +30,14 @@ def newest(number: int, parameters: FilterParameters) -> list[str]:
 
 
 @pytest.mark.parametrize("number", [1, 499, 500, 501, 999, 1_000, 1_001, 4_321])
-def test_the_last_half_of_the_capacity_is_always_in_it(number: int) -> None:
+def test_the_filter_always_contains_the_last_half_of_its_capacity(number: int) -> None:
     rolling = filled(COMPACT_FILTER, number)
     ids = newest(number, COMPACT_FILTER)
     assert contained(ids, rolling, COMPACT_FILTER) == len(ids)
 
 
 @pytest.mark.parametrize("number", [1_000, 3_000, 9_999])
-def test_it_is_wrong_as_seldom_as_its_parameters_say_however_many_ids_there_were(number: int) -> None:
+def test_the_error_rate_does_not_depend_on_the_number_of_ids(number: int) -> None:
     """Another implementation never rolls over, and matches 70% of all ids after five times its capacity."""
     rolling = filled(COMPACT_FILTER, number)
     wrong = contained([f"other {i}" for i in range(50_000)], rolling, COMPACT_FILTER) / 50_000
@@ -45,7 +45,7 @@ def test_it_is_wrong_as_seldom_as_its_parameters_say_however_many_ids_there_were
 
 
 @pytest.mark.parametrize(("dialect", "size_bytes"), [(SPEC, 18_752), (NIM, 18_768)])
-def test_its_size_on_the_wire_does_not_change(dialect: SdsDialect, size_bytes: int) -> None:
+def test_the_encoded_size_does_not_change(dialect: SdsDialect, size_bytes: int) -> None:
     rolling = RollingFilter(FilterParameters(), dialect)
     sizes = {len(rolling.wire())}
     for i in range(12_001):
@@ -60,7 +60,7 @@ def test_its_size_on_the_wire_does_not_change(dialect: SdsDialect, size_bytes: i
     st.lists(st.integers(0, 60), max_size=12),
     st.sampled_from([FilterParameters(16, 0.01), FilterParameters(600, 0.01)]),
 )
-def test_it_is_the_same_after_every_write(sizes: list[int], parameters: FilterParameters) -> None:
+def test_the_filter_is_unchanged_after_every_write_and_reload(sizes: list[int], parameters: FilterParameters) -> None:
     """Only changed blocks are written, and the filter is rebuilt from them."""
     rows: dict[bytes, bytes] = {}
     rolling = RollingFilter(parameters, SPEC)
@@ -80,7 +80,7 @@ def test_it_is_the_same_after_every_write(sizes: list[int], parameters: FilterPa
             rolling = again
 
 
-def test_one_id_writes_no_more_blocks_than_it_has_bits() -> None:
+def test_one_id_changes_at_most_one_block_for_each_of_its_bits() -> None:
     rolling = RollingFilter(FilterParameters(), SPEC)
     rolling.add("x")
     blocks = list(rolling.changed_blocks())

@@ -1,4 +1,4 @@
-"""Messages that a causal log accepts can be sent with filter, repairs and hints; others are rejected at once."""
+"""Messages that a causal log accepts can be sent with filter, repairs and hints. Others are rejected immediately."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LONGEST_HINT = bytes(limits.MAX_SDS_HINT_SIZE_BYTES)
 ASKING = replace(PATIENT, repair=RepairParameters(1, 2), repairs_per_message=3)
 
 
-def asks_for_much(dialect: SdsDialect) -> Member:
+def with_longest_requests(dialect: SdsDialect) -> Member:
     """Return a member that requests the longest repairs with its next message."""
     ann = Member("ann", replace(ASKING, dialect=dialect))
     longest = tuple(HistoryEntry(f"{LONGEST_ID}{i}", LONGEST_HINT, "e" * 512) for i in range(3))
@@ -36,7 +36,7 @@ def asks_for_much(dialect: SdsDialect) -> Member:
 
 
 @pytest.mark.parametrize("dialect", [SPEC, NIM], ids=lambda dialect: dialect.name)
-def test_the_longest_message_that_is_taken_is_sent_with_filter_and_repairs(dialect: SdsDialect) -> None:
+def test_the_longest_accepted_message_is_sent_with_filter_and_repairs(dialect: SdsDialect) -> None:
     """MAX_SDS_MESSAGE_SIZE_BYTES."""
     fits, fits_not = 1_000_000, limits.MAX_SDS_MESSAGE_SIZE_BYTES
     while fits_not - fits > 1:
@@ -46,7 +46,7 @@ def test_the_longest_message_that_is_taken_is_sent_with_filter_and_repairs(diale
             fits = middle
         except SdsError:
             fits_not = middle
-    ann = asks_for_much(dialect)
+    ann = with_longest_requests(dialect)
     with pytest.raises(SdsError, match="with room for its filter and repairs"):
         ann.channel.send(bytes(fits_not), ann.now_ms)
     ann.channel.send(bytes(fits), ann.now_ms)
@@ -57,12 +57,12 @@ def test_the_longest_message_that_is_taken_is_sent_with_filter_and_repairs(diale
     assert len(sent.repair_request) == 3
 
 
-def test_what_deployed_nodes_take_may_be_sent() -> None:
+def test_the_longest_message_of_deployed_nodes_can_be_sent() -> None:
     ann = Member("ann", Settings())
     assert len(opened(ann.says("x" * 1_048_576)).bloom_filter or b"") == 18_752
 
 
-def test_a_hint_that_is_too_long_is_rejected_when_it_is_sent() -> None:
+def test_sending_a_hint_that_is_too_long_is_rejected() -> None:
     """MAX_SDS_HINT_SIZE_BYTES: later histories list the message with its hint."""
     ann = Member("ann")
     with pytest.raises(SdsError, match="a retrieval hint has 1025 bytes, the maximum is 1024"):
@@ -72,7 +72,7 @@ def test_a_hint_that_is_too_long_is_rejected_when_it_is_sent() -> None:
     assert opened(ann.says("2")).causal_history[0].retrieval_hint == LONGEST_HINT
 
 
-def test_a_hint_that_is_too_long_is_left_out_when_it_is_received() -> None:
+def test_a_received_hint_that_is_too_long_is_ignored() -> None:
     ann = Member("ann")
     hint = LONGEST_HINT + b"x"
     assert ann.channel.receive(content("m"), START_MS, retrieval_hint=hint).verdict is ReceiveResult.DELIVERED
@@ -82,7 +82,7 @@ def test_a_hint_that_is_too_long_is_left_out_when_it_is_received() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["i" * 513, "é" * 257, "\ud800", ""])
-def test_ids_that_cannot_be_sent_are_rejected_when_the_channel_is_opened(wrong: str) -> None:
+def test_opening_a_channel_with_an_invalid_id_is_rejected(wrong: str) -> None:
     """MAX_SDS_ID_SIZE_BYTES."""
     with CausalLog.in_memory() as empty:
         for channel_id, sender_id in ((wrong, "ann"), ("room", wrong)):
@@ -94,7 +94,7 @@ def test_ids_that_cannot_be_sent_are_rejected_when_the_channel_is_opened(wrong: 
         assert len(longest.outbox()) == 1
 
 
-def test_ids_that_are_not_text_are_rejected_or_unknown() -> None:
+def test_ids_that_are_not_valid_unicode_are_rejected_or_unknown() -> None:
     ann = Member("ann")
     ann.says("x")
     with pytest.raises(SdsError, match="UTF-8"):
@@ -109,11 +109,11 @@ def test_ids_that_are_not_text_are_rejected_or_unknown() -> None:
 # --- logs of earlier versions --------------------------------------------------------------------
 
 
-def test_a_message_of_an_earlier_version_that_is_too_long_goes_out_without_its_filter(
+def test_a_message_of_an_earlier_version_that_is_too_long_is_sent_without_filter(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Versions up to 0.12 did not check the space for filter and repairs."""
-    ann = asks_for_much(SPEC)
+    ann = with_longest_requests(SPEC)
     with monkeypatch.context() as earlier:
         earlier.setattr(channel, "check_sendable", lambda *_: None)
         ann.channel.send(bytes(1_310_600), ann.now_ms)
@@ -125,7 +125,7 @@ def test_a_message_of_an_earlier_version_that_is_too_long_goes_out_without_its_f
     assert short.bloom_filter
 
 
-def test_a_message_goes_out_after_the_filter_has_grown() -> None:
+def test_a_message_is_resent_without_filter_if_the_filter_has_grown() -> None:
     small = replace(PATIENT, filter=COMPACT_FILTER, resend=SMALL.resend)
     ann = Member("ann", small)
     ann.channel.send(bytes(1_305_000), START_MS)
@@ -136,7 +136,7 @@ def test_a_message_goes_out_after_the_filter_has_grown() -> None:
     assert again.bloom_filter is None
 
 
-def test_a_hint_of_an_earlier_version_that_is_too_long_is_not_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hint_of_an_earlier_version_that_is_too_long_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sync messages in the outbox may already contain it."""
     ann = Member("ann")
     with monkeypatch.context() as earlier:

@@ -34,7 +34,7 @@ def chain(sender: str = "ann", messages: int = HONEST) -> list[bytes]:
 
 
 def established(name: str = "ann") -> Member:
-    """Return a member that has received messages of this one before."""
+    """Return a member that has already received messages of another one."""
     bob = Member("bob", QUIET)
     assert bob.receives(content(f"{name} was here", sender=name, at=-200_000)) == [ReceiveResult.DELIVERED]
     return bob
@@ -42,7 +42,7 @@ def established(name: str = "ann") -> Member:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("turns", ["before", "after", "in turn"])
-def test_the_flood_loses_whenever_it_comes(turns: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flood_displaces_only_its_own_messages_in_any_order(turns: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """MAX_SDS_MISSING: a flood displaces only its own messages."""
     assert limits.MAX_SDS_MISSING == 64 * limits.MAX_SDS_UNMET
     most, room = 64, 64 * 64
@@ -63,7 +63,7 @@ def test_the_flood_loses_whenever_it_comes(turns: str, monkeypatch: pytest.Monke
     assert len([each for each in bob.ids() if each.startswith("ann ")]) == HONEST + 1
 
 
-def test_invented_senders_share_one_share(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_senders_have_one_share_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """MAX_SDS_WAITING: names cost nothing, so all strangers together have no more space than one member."""
     monkeypatch.setattr(delivery, "MAX_SDS_WAITING", 600)
     bob = established()
@@ -76,7 +76,7 @@ def test_invented_senders_share_one_share(monkeypatch: pytest.MonkeyPatch) -> No
     assert len([each for each in bob.ids() if each.startswith("ann ")]) == HONEST + 1
 
 
-def test_shares_are_limited_in_number(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_shares_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """MAX_SDS_SHARES: a later member is in the strangers' share, where its own messages are dropped first."""
     monkeypatch.setattr(shares, "MAX_SDS_SHARES", 3)
     monkeypatch.setattr(delivery, "MAX_SDS_WAITING", 80)
@@ -91,7 +91,7 @@ def test_shares_are_limited_in_number(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len([each for each in bob.ids() if each.startswith("ann ")]) == 21
 
 
-def test_bytes_are_shared_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bytes_are_also_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     """MAX_SDS_WAITING_SIZE_BYTES: a few large messages are dropped before many small ones."""
     monkeypatch.setattr(delivery, "MAX_SDS_WAITING_SIZE_BYTES", 60_000)
     bob = established()
@@ -117,7 +117,7 @@ def test_sync_messages_have_shares(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(missing) == bob.channel.counters().missing <= 100
 
 
-def test_what_was_told_and_then_waited_for_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gap_of_a_sync_message_is_kept_once_a_message_depends_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """A gap that a sync message listed first belongs to the waiting message from then on."""
     monkeypatch.setattr(delivery, "MAX_SDS_MISSING", 100)
     bob = established()
@@ -130,7 +130,7 @@ def test_what_was_told_and_then_waited_for_stays(monkeypatch: pytest.MonkeyPatch
     assert bob.ids() == ["ann was here", "real", "ann 1"]
 
 
-def test_a_message_with_too_many_unmet_dependencies_is_rejected_and_they_are_requested() -> None:
+def test_too_many_missing_dependencies_reject_a_message_but_are_requested() -> None:
     """MAX_SDS_UNMET: one message uses a small part of a share; its dependencies are still requested."""
     bob = Member("bob", QUIET)
     names = [f"m{i:04}" for i in range(limits.MAX_SDS_UNMET + 1)]
@@ -143,7 +143,7 @@ def test_a_message_with_too_many_unmet_dependencies_is_rejected_and_they_are_req
     assert bob.receives(late) == [ReceiveResult.DELIVERED]
 
 
-def test_one_that_others_wait_for_is_missed_again_when_it_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dropped_message_that_others_depend_on_is_requested_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """MAX_SDS_WAITING: a message dropped from a chain is requested, and the chain is complete after it arrives."""
     monkeypatch.setattr(delivery, "MAX_SDS_WAITING", 8)
     bob = established("cyd")

@@ -20,7 +20,7 @@ FIFTY = Conditions(participants=50, messages=60, loss=0.3, partitions=((10, 25),
 
 
 @pytest.mark.thorough
-def test_fifty_members() -> None:
+def test_fifty_members_end_with_equal_logs() -> None:
     result = Simulation(replace(FIFTY, messages=40), seed=1).run()
     counts = result.counts
     assert counts["kills"] > 30
@@ -32,27 +32,27 @@ def test_fifty_members() -> None:
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("tens", range(100))
-def test_a_thousand_seeds(tens: int) -> None:
+def test_fifty_members_end_with_equal_logs_for_a_thousand_seeds(tens: int) -> None:
     for seed in range(10 * tens, 10 * tens + 10):
         Simulation(FIFTY, seed).run()
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_members_with_a_store_to_retrieve_from(seed: int) -> None:
+def test_members_with_a_store_for_retrievals_end_with_equal_logs(seed: int) -> None:
     conditions = Conditions(participants=8, loss=0.5, partitions=((5, 40),), kills=8, store=True)
     with_store = Simulation(conditions, seed).run()
     assert with_store.counts["retrieved"] > 0
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_members_beside_attackers(attack: str) -> None:
+def test_members_beside_attackers_end_with_equal_logs(attack: str) -> None:
     """A flood prevents neither deliveries nor repairs: all honest logs become equal in the usual time."""
     conditions = Conditions(participants=4, messages=12, seconds=20, loss=0.4, most_seconds=200)
     flood = Flood(attackers=3, attacks=(attack,), every_ms=2_000, named=24)
     assert FloodedSimulation(conditions, 1, flood).run().sent == 12
 
 
-def test_members_on_leveldb() -> None:
+def test_members_on_leveldb_end_with_equal_logs() -> None:
     with scratch_folder() as folder:
         opened: list[LevelDB] = []
 
@@ -68,7 +68,7 @@ def test_members_on_leveldb() -> None:
 
 
 @pytest.mark.thorough
-def test_members_with_the_settings_of_everybody() -> None:
+def test_members_with_default_settings_end_with_equal_logs() -> None:
     """Repairs after half a minute to two minutes, resends after half a minute: slower, with the same result."""
     settings = replace(Settings(), filter=QUICK.filter)
     Simulation(Conditions(participants=6, settings=settings, partitions=((10, 50),), kills=6), 5).run()
@@ -91,5 +91,5 @@ CONDITIONS = st.builds(
 @pytest.mark.thorough
 @settings(max_examples=25, deadline=None)
 @given(CONDITIONS, st.integers(0, 2**32))
-def test_any_network_and_any_group(conditions: Conditions, seed: int) -> None:
+def test_members_of_any_network_end_with_equal_logs(conditions: Conditions, seed: int) -> None:
     Simulation(conditions, seed).run()

@@ -1,4 +1,4 @@
-"""Words of any script, emoji, and invisible characters: searches find their equivalents and nothing else."""
+"""Words of any script, emoji, and invisible characters: searches find their equivalents and no others."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def finds(query: str, text: str) -> bool:
 
 
 @pytest.mark.parametrize("emoji", EMOJI, ids=ascii)
-def test_an_emoji_finds_all_its_forms_and_no_other(emoji: str) -> None:
+def test_an_emoji_finds_only_its_own_forms(emoji: str) -> None:
     for entered, written in product(forms(emoji), forms(emoji)):
         for text in (
             written,
@@ -87,14 +87,14 @@ def test_words_beside_an_emoji_are_found(emoji: str) -> None:
         ("葛\U000e0100城さん", ["葛城", "葛", "さん"]),
     ],
 )
-def test_scripts_without_spaces_and_korean_letters(text: str, words: list[str]) -> None:
+def test_words_of_scripts_without_spaces_and_korean_letters_are_found(text: str, words: list[str]) -> None:
     for word, form in product(words, ("NFC", "NFD")):
         assert finds(unicodedata.normalize(form, word), text), word  # type: ignore[arg-type] # it is one of the forms
         assert finds(word, unicodedata.normalize(form, text)), word  # type: ignore[arg-type] # the same
     assert not finds(text[::-1], text)
 
 
-def test_a_letter_with_another_vowel_or_tone_is_another() -> None:
+def test_letters_with_different_vowels_or_tones_differ() -> None:
     assert not any(finds(one, other) for one, other in (("ขาว", "ข้าว"), ("ข่าว", "ข้าว"), ("ကို", "က"), ("が", "か")))
 
 
@@ -110,12 +110,12 @@ def test_a_letter_with_another_vowel_or_tone_is_another() -> None:
         ("क\u200d्ष", "क्ष"), ("ab\u3164", "ab"),
     ],
 )  # fmt: skip
-def test_what_means_the_same_is_the_same_word(one: str, other: str) -> None:
+def test_equivalent_spellings_are_the_same_word(one: str, other: str) -> None:
     assert finds(one, f"a {other}.") is finds(other, f"a {one}.") is True
     assert len(words_of(one, TABLE.tokenize)) == 1
 
 
-def test_signs_of_newer_unicode_versions_cut_words() -> None:
+def test_signs_of_newer_unicode_versions_separate_words() -> None:
     """FTS5 knows the characters of 2012, and treats all others as letters."""
     for sign in "₿\u2e42⸺\u2066₽":
         assert finds("price", f"{sign}price{sign}"), ascii(sign)
@@ -126,12 +126,12 @@ def test_signs_of_newer_unicode_versions_cut_words() -> None:
         st.one_of(st.characters(exclude_categories=["Cs"]), st.sampled_from([*"".join(EMOJI), *"ㅋㅠ수ᅡกิ"])), max_size=30
     )
 )
-def test_a_text_is_prepared_as_its_parts_are(text: str) -> None:
-    """If the prepared forms differed, matches would be marked in the wrong place."""
+def test_a_text_is_normalized_like_its_parts(text: str) -> None:
+    """If the normalized forms differed, matches would be marked at the wrong position."""
     assert "".join(prepared(match[0]) for match in emoji_or_cluster().finditer(text)) == prepared(text)
 
 
-def test_a_store_finds_emoji_and_the_words_beside_them(store: CableStore) -> None:
+def test_a_store_finds_emoji_and_adjacent_words(store: CableStore) -> None:
     texts = {emoji: f"{emoji!a}{form}Warning" for emoji in EMOJI for form in forms(emoji)[-1:]}
     store.ingest(raws(*(ANN.text("default", text) for text in texts.values())))
     for emoji, text in texts.items():

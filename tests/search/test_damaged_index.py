@@ -1,4 +1,4 @@
-"""Damage of the index file: answers are correct, or the index is rebuilt and then correct."""
+"""Damage of the index file: results are correct, or the index is rebuilt and then correct."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def flip(folder: Path, _: Template, rng: random.Random) -> None:
 
 
 def zero(folder: Path, _: Template, rng: random.Random) -> None:
-    """Zero a page, or the part of one that a disk writes at once."""
+    """Zero a page, or the part of one that a disk writes in one step."""
     file, size = folder / rng.choice((SEARCH_INDEX, LOG)), rng.choice((512, 4096))
     data = bytearray(file.read_bytes())
     at = rng.randrange(max(1, len(data) // size)) * size
@@ -187,7 +187,7 @@ KINDS = (flip, zero, swap_pages, put_older_page, cut, lose, mix, delete_rows)
 
 @pytest.mark.parametrize("is_killed", [False, True])
 @pytest.mark.parametrize("damage", KINDS)
-def test_no_answer_is_incomplete(
+def test_results_are_complete_after_any_damage(
     template: Template, tmp_path: Path, rng: random.Random, damage: Callable[..., None], is_killed: bool
 ) -> None:
     shutil.copytree(template.path, tmp_path / "store", ignore=shutil.ignore_patterns("search.sqlite*"))
@@ -203,7 +203,7 @@ def test_no_answer_is_incomplete(
 
 
 @pytest.mark.parametrize("damage", [flip, zero, swap_pages, cut])
-def test_damage_while_the_store_is_open(
+def test_results_are_complete_after_damage_while_the_store_is_open(
     template: Template, tmp_path: Path, rng: random.Random, damage: Callable[..., None]
 ) -> None:
     path = shutil.copytree(template.path, tmp_path / "store")
@@ -241,7 +241,7 @@ def test_a_read_only_store_does_not_use_a_damaged_index(template: Template, tmp_
             store.search("word0")
 
 
-def test_what_a_killed_process_indexed_is_not_read_again(template: Template, tmp_path: Path) -> None:
+def test_posts_indexed_by_a_killed_process_are_not_read_again(template: Template, tmp_path: Path) -> None:
     path = shutil.copytree(template.path, tmp_path / "store")
     put(template.killed, path)
     with CableStore.open(path) as store:
@@ -252,7 +252,7 @@ def test_what_a_killed_process_indexed_is_not_read_again(template: Template, tmp
 
 
 @pytest.mark.thorough
-def test_killed_at_any_time_between_two_files(tmp_path: Path, rng: random.Random) -> None:
+def test_a_kill_during_a_checkpoint_is_resumed_or_detected(tmp_path: Path, rng: random.Random) -> None:
     """Each step ends with a checkpoint. If a process is killed in one, the state can be resumed or is detected."""
     path = tmp_path / "store"
     posts = texts(800, rng)
@@ -283,7 +283,7 @@ def test_killed_at_any_time_between_two_files(tmp_path: Path, rng: random.Random
 
 
 @pytest.mark.parametrize("stop_at", [1, 2, 3, 4])
-def test_a_checkpoint_that_stops_in_between(
+def test_an_interrupted_checkpoint_leaves_complete_results(
     template: Template, tmp_path: Path, stop_at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The files are copied in the middle of a checkpoint, and the log is then kept, lost or damaged."""

@@ -1,4 +1,4 @@
-"""File of the index: removed words leave it, it is rebuilt if it does not match, and kills are harmless."""
+"""File of the index: removed words are erased, a mismatching index is rebuilt, and kills are harmless."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def must_purge(store: CableStore) -> bool:
 
 @pytest.mark.thorough("deleted", "dropped")
 @pytest.mark.parametrize("how", ["deleted", "discarded", "dropped"])
-def test_no_word_of_a_removed_text_is_left_in_the_files(store: CableStore, how: str, rng: random.Random) -> None:
+def test_words_of_removed_texts_are_erased_from_the_files(store: CableStore, how: str, rng: random.Random) -> None:
     assert store.path is not None
     secrets = [BOB.text("secretchannel", f"{SECRET.decode()}{i} word") for i in range(20)]
     posts = some(300) + secrets
@@ -81,7 +81,7 @@ def test_no_word_of_a_removed_text_is_left_in_the_files(store: CableStore, how: 
 
 
 def test_removed_texts_are_overwritten_in_several_steps(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A large index is not rewritten at once, and texts that are removed meanwhile leave it too."""
+    """A large index is rewritten in steps. Texts that are removed between them are also erased."""
     monkeypatch.setattr(search_table, "_MERGED_PAGES", 1)
     assert store.path is not None
     posts = [ANN.text("default", " ".join(f"{SECRET.decode()}{i}{j:02}" for j in range(20))) for i in range(300)]
@@ -116,7 +116,7 @@ def test_a_search_does_not_wait_until_a_large_index_is_overwritten(
     assert not any(SECRET + b"7" in data for data in files(store.path).values())
 
 
-def test_it_is_made_again_for_another_database(tmp_path: Path) -> None:
+def test_the_index_is_rebuilt_for_another_database(tmp_path: Path) -> None:
     path = tmp_path / "store"
     posts = some(30)
     with CableStore.open(path) as store:
@@ -139,7 +139,7 @@ def test_it_is_made_again_for_another_database(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("later", [0, 1, 5, 40])
-def test_it_is_made_again_if_the_store_is_an_older_copy(tmp_path: Path, later: int) -> None:
+def test_the_index_is_rebuilt_if_the_store_is_an_older_copy(tmp_path: Path, later: int) -> None:
     """The store is restored from a copy without its index, and other posts have the numbers of the lost ones."""
     path, copy = tmp_path / "store", tmp_path / "copy"
     first, lost, new = some(10), some(5), some(later)
@@ -156,7 +156,7 @@ def test_it_is_made_again_if_the_store_is_an_older_copy(tmp_path: Path, later: i
         assert holds(store) == {post.hash for post in first + new}
 
 
-def test_it_stays_when_a_local_value_changes_again_and_again(store: CableStore) -> None:
+def test_the_index_is_kept_if_a_local_value_changes_repeatedly(store: CableStore) -> None:
     """The log removes the entry of the previous change, which was the last one in the index."""
     store.ingest(raws(*some(50)))
     assert len(holds(store)) == 50
@@ -192,7 +192,7 @@ def of_another_version(path: Path) -> None:
     connection.close()
 
 
-def test_an_index_of_another_version_is_made_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_index_of_another_version_is_rebuilt(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """0.12.4 and 0.13.2 wrote version 3, which has other words."""
     path = tmp_path / "store"
     with CableStore.open(path) as store:
@@ -212,7 +212,7 @@ def test_an_index_of_another_version_is_made_again(tmp_path: Path, caplog: pytes
 
 @pytest.mark.thorough("cut", "empty", "of_another_version", "spoil_header", "unlink")
 @pytest.mark.parametrize("spoil", [spoil_header, spoil_pages, cut, empty, of_another_version, Path.unlink])
-def test_it_is_made_again_if_the_file_is_damaged(tmp_path: Path, spoil: Callable[[Path], None]) -> None:
+def test_the_index_is_rebuilt_if_the_file_is_damaged(tmp_path: Path, spoil: Callable[[Path], None]) -> None:
     path = tmp_path / "store"
     posts = some(200)
     with CableStore.open(path) as store:
@@ -224,17 +224,17 @@ def test_it_is_made_again_if_the_file_is_damaged(tmp_path: Path, spoil: Callable
         assert store.check().is_clean
 
 
-def test_an_unwritable_folder_is_an_error_and_changes_nothing(tmp_path: Path) -> None:
+def test_an_unwritable_index_raises_an_error_and_does_not_change_the_store(tmp_path: Path) -> None:
     path = tmp_path / "store"
     (path / store_folder.SEARCH_INDEX).mkdir(parents=True)
     with CableStore.open(path) as store:
         store.ingest(raws(*some(3)))
-        with pytest.raises(StorageError, match="the search index cannot be"):
+        with pytest.raises(StorageError, match="cannot read, write or remove the search index"):
             store.search("word")
         assert len(store.messages("default").messages) == 3
 
 
-def test_other_work_on_a_store_leaves_the_index_alone(tmp_path: Path) -> None:
+def test_other_operations_on_a_store_do_not_change_the_index(tmp_path: Path) -> None:
     path = tmp_path / "store"
     with CableStore.open(path) as store:
         store.ingest(raws(*some(5)))
@@ -250,7 +250,7 @@ def test_other_work_on_a_store_leaves_the_index_alone(tmp_path: Path) -> None:
     assert files(path) == before
 
 
-def test_a_large_index_is_made_over_several_searches(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_index_is_built_during_several_searches(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search_index, "_POSTS_READ", 20)
     monkeypatch.setattr(limits, "SEARCH_CATCH_UP_S", 0.0)
     posts = some(100)
@@ -269,7 +269,9 @@ def test_a_large_index_is_made_over_several_searches(store: CableStore, monkeypa
     assert {hit.message.hash for hit in pages[-1].hits} == expected
 
 
-def test_a_step_that_makes_the_index_ends_after_many_bytes(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_bytes_of_a_step_of_building_the_index_are_limited(
+    store: CableStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(search_index, "_BYTES_READ", 1000)
     posts, read = some(60), list[int]()
     store.ingest(raws(*posts))
@@ -279,10 +281,10 @@ def test_a_step_that_makes_the_index_ends_after_many_bytes(store: CableStore, mo
     assert holds(store) == {post.hash for post in posts}
 
 
-def test_texts_of_one_time_are_all_found_however_large_the_steps(
+def test_all_texts_of_the_same_time_are_found_with_any_step_size(
     store: CableStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Logs may have whole minutes. Texts take the ids of others, in the same step and in earlier ones."""
+    """Logs may have whole minutes. Texts use the ids of others, in the same step and in earlier ones."""
     monkeypatch.setattr(search_index, "_POSTS_READ", 30)
     posts = [ANN.text("default", f"word \x00 {i} é", at=START_MS + 60_000 * (i // 25)) for i in range(150)]
     store.ingest(raws(*posts[:100]))
@@ -292,7 +294,7 @@ def test_texts_of_one_time_are_all_found_however_large_the_steps(
     assert [hit.message.hash for hit in store.search("149").hits] == [posts[149].hash]  # text after NUL is found
 
 
-def test_an_sqlite_without_arrays_is_one_clear_line(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_sqlite_without_arrays_is_reported_in_one_line(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(apsw, "compile_options", ("ENABLE_FTS5",))
     with pytest.raises(StorageError, match=r"lacks `carray`\. Run pip install"):
         store.search("word")
@@ -306,7 +308,7 @@ def ask(store: CableStore, query: str) -> list[tuple[Any, ...]]:
         return table._query(query)
 
 
-def test_an_index_that_was_made_in_steps_has_one_part(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_built_in_steps_has_one_part(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search_index, "_POSTS_READ", 10)
     store.ingest(raws(*some(95)))
     most = 0
@@ -321,7 +323,7 @@ def test_an_index_that_was_made_in_steps_has_one_part(store: CableStore, monkeyp
     assert ask(store, "SELECT v FROM words_config WHERE k = 'automerge'") == [(4,)]
 
 
-def test_progress_counts_what_is_read(store: CableStore) -> None:
+def test_progress_counts_the_posts_read(store: CableStore) -> None:
     read: list[int] = []
     store.ingest(raws(*some(50)))
     assert store.update_search_index(progress=read.append) == 0
@@ -331,7 +333,7 @@ def test_progress_counts_what_is_read(store: CableStore) -> None:
     assert sum(read) == 57
 
 
-def test_many_threads_search_while_posts_come(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_threads_search_while_posts_are_stored(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search_index, "_POSTS_READ", 10)
     posts = some(200)
     failures: list[BaseException] = []
@@ -390,9 +392,7 @@ def test_a_killed_build_of_the_index_continues(tmp_path: Path, rng: random.Rando
         assert holds(store) == {post.hash for post in posts}
 
 
-def test_a_damaged_index_that_cannot_be_made_again_at_once_is_made_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_damaged_index_is_rebuilt_later_if_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with CableStore.open(tmp_path) as store:
         post = store.post("default", "word")
         assert holds(store) == {post.hash}

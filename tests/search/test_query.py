@@ -32,7 +32,7 @@ def matched(query: str, text: str) -> list[str]:
     return [text[start:end] for start, end in places]
 
 
-def test_words_phrases_and_prefixes_are_read() -> None:
+def test_words_phrases_and_prefixes_are_parsed() -> None:
     assert read("rust  Lifetimes") == [("rust", False), ("lifetimes", False)]
     assert read('"Borrow Checker" is') == [("borrow checker", False), ("is", False)]
     assert read('rust* "borrow ch"*') == [("rust", True), ("borrow ch", True)]
@@ -47,14 +47,14 @@ def test_words_phrases_and_prefixes_are_read() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "  ", "!!!", '""', '"', "*", "- + *", "\x00", "\u200d\u3164\u0640", "\ud800"])
-def test_a_search_without_a_word_is_an_error(text: str) -> None:
+def test_a_search_without_a_word_is_rejected(text: str) -> None:
     with pytest.raises(ArgumentError, match="no words to search for"):
         read(text)
 
 
-def test_a_search_has_limits() -> None:
+def test_the_terms_and_characters_of_a_search_are_limited() -> None:
     assert len(read(" ".join(f"w{i}" for i in range(limits.MAX_SEARCH_TERMS)))) == limits.MAX_SEARCH_TERMS
-    with pytest.raises(ArgumentError, match="33 terms, the maximum is 32"):
+    with pytest.raises(ArgumentError, match="too many search terms: 33, the maximum is 32"):
         read(" ".join(f"w{i}" for i in range(limits.MAX_SEARCH_TERMS + 1)))
     assert read("a" * limits.MAX_SEARCH_CHARACTERS)
     with pytest.raises(ArgumentError, match="1,001 characters, the maximum is 1,000"):
@@ -62,7 +62,7 @@ def test_a_search_has_limits() -> None:
 
 
 @given(st.text(ALPHABET, max_size=40))
-def test_any_input_is_valid_for_fts5(text: str) -> None:
+def test_any_input_results_in_a_valid_fts5_query(text: str) -> None:
     try:
         terms = terms_of(text, TABLE.tokenize)
     except ArgumentError:
@@ -74,7 +74,7 @@ def test_any_input_is_valid_for_fts5(text: str) -> None:
 
 
 @given(st.text(ALPHABET, max_size=60), st.integers(0, 10), st.integers(1, 4), st.booleans())
-def test_what_fts5_finds_is_marked(text: str, first: int, size: int, is_prefix: bool) -> None:
+def test_matches_of_fts5_are_marked(text: str, first: int, size: int, is_prefix: bool) -> None:
     """Words and their positions are those of FTS5, and a phrase of them is marked."""
     words = words_of(text, TABLE.tokenize)
     assert all(0 <= word.start < word.end <= len(text) for word in words)
@@ -131,7 +131,7 @@ def test_an_excerpt_is_one_safe_line_with_the_first_match(text: str, data: st.Da
         assert plain.startswith(found.text[begin:end])
 
 
-def test_a_long_text_is_cut_around_the_match() -> None:
+def test_a_long_text_is_shortened_around_the_match() -> None:
     text = "lorem " * 100 + "needle" + " ipsum" * 100
     found = excerpt_of(text, ((600, 606),))
     assert found.text.startswith("…")
@@ -139,13 +139,13 @@ def test_a_long_text_is_cut_around_the_match() -> None:
     assert [part for part, is_match in found.parts() if is_match] == ["needle"]
 
 
-def test_the_tokenizer_is_the_one_of_the_table() -> None:
+def test_the_tokenizer_is_that_of_the_table() -> None:
     assert isinstance(TABLE._tokenizer, apsw.FTS5Tokenizer)
 
 
 @pytest.mark.parametrize("word", ["কোলকাতা", "கொடி", "ಕೋಟೆ", "കോട്ടയം", "କୋଣାର୍କ", "කෝට්ටේ"])
 @pytest.mark.parametrize("written", ["NFC", "NFD"])
 @pytest.mark.parametrize("entered", ["NFC", "NFD"])
-def test_vowel_signs_that_are_written_in_parts_are_found(word: str, written: str, entered: str) -> None:
+def test_vowel_signs_of_several_characters_are_found(word: str, written: str, entered: str) -> None:
     text = unicodedata.normalize(written, word)  # type: ignore[arg-type] # it is one of the forms
     assert matched(unicodedata.normalize(entered, word), f"a {text} b") == [text]  # type: ignore[arg-type] # the same

@@ -28,7 +28,7 @@ def texts(page: SearchPage) -> list[str]:
     return [hit.message.text for hit in page.hits]
 
 
-def test_words_phrases_prefixes_and_filters(searched: CableStore) -> None:
+def test_words_phrases_and_prefixes_are_found_and_filtered(searched: CableStore) -> None:
     searched.ingest(
         raws(
             ANN.named("Ann"),
@@ -53,7 +53,7 @@ def test_words_phrases_prefixes_and_filters(searched: CableStore) -> None:
     assert (hit.message.name, hit.marks, hit.excerpt.text) == ("Ann", ((0, 3),), first)
 
 
-def test_channels_authors_and_operators_are_no_words(searched: CableStore) -> None:
+def test_channels_authors_and_operators_are_not_words(searched: CableStore) -> None:
     """Other content of the index is not found, and texts are not interpreted as FTS5's language."""
     from cablestore.search.documents import author_word, channel_word
 
@@ -64,7 +64,7 @@ def test_channels_authors_and_operators_are_no_words(searched: CableStore) -> No
     assert texts(searched.search("^one -()")) == ["one"]
 
 
-def test_chinese_japanese_and_korean_by_one_character_and_more(searched: CableStore) -> None:
+def test_chinese_japanese_and_korean_are_found_by_one_or_more_characters(searched: CableStore) -> None:
     written = ["我们用中文写", "東京タワーに行く", "안녕하세요 여러분"]
     searched.ingest(raws(*(ANN.text("default", text) for text in written)))
     for text in written:
@@ -75,7 +75,7 @@ def test_chinese_japanese_and_korean_by_one_character_and_more(searched: CableSt
     assert texts(searched.search("文中")) == texts(searched.search("京東")) == []
 
 
-def test_ranked_has_the_best_first(searched: CableStore) -> None:
+def test_the_ranked_order_starts_with_the_best_match(searched: CableStore) -> None:
     searched.ingest(
         raws(
             ANN.text("default", "needle"),
@@ -90,8 +90,8 @@ def test_ranked_has_the_best_first(searched: CableStore) -> None:
 
 
 @pytest.mark.parametrize("order", ["newest", "ranked"])
-def test_pages_have_all_messages_once(searched: CableStore, order: Order, rng: random.Random) -> None:
-    """Equal times and times in any order, more of one time than it has ids, arriving in any order."""
+def test_pages_contain_all_messages_once(searched: CableStore, order: Order, rng: random.Random) -> None:
+    """Equal times and times in any order, more of one time than there are ids, and arrival in any order."""
     times = [*rng.sample(range(10**6), 40), *[5000] * 40, 0, limits.MAX_FUTURE_MS // 2]
     posts = [ANN.text("default", f"word {i}", at=START_MS + at) for i, at in enumerate(times)]
     rng.shuffle(posts)
@@ -117,10 +117,10 @@ def in_order(posts: Iterable[Post]) -> list[bytes]:
 
 
 @pytest.mark.parametrize("many", [2, 17, 120])
-def test_texts_of_one_millisecond_are_found_in_order_however_they_arrive(
+def test_texts_of_one_millisecond_are_found_in_order_after_any_arrival(
     searched: CableStore, many: int, rng: random.Random
 ) -> None:
-    """Many texts of one time take ids of later ones, without effect on results."""
+    """Many texts of the same time use ids of later ones, without effect on results."""
     crowd = [ANN.text("default", f"word {i}", at=START_MS) for i in range(many)]
     other = [BOB.text("default", f"word {i}", at=START_MS + 3) for i in range(many // 2)]
     alone = [BOB.text("other", f"word {i}", at=START_MS + i) for i in range(-3, 9)]
@@ -146,7 +146,7 @@ def test_texts_of_one_millisecond_are_found_in_order_however_they_arrive(
     assert all_pages(searched, "newest") == in_order(posts)
 
 
-def test_the_best_of_one_millisecond_are_in_order_of_hashes(searched: CableStore, rng: random.Random) -> None:
+def test_ranked_texts_of_one_millisecond_are_sorted_by_hash(searched: CableStore, rng: random.Random) -> None:
     posts = [ANN.text("default", f"word {i:03}", at=START_MS) for i in range(60)]
     rng.shuffle(posts)
     for post in posts:
@@ -164,7 +164,7 @@ def all_pages(store: CableStore, order: Order, **limits_ms: int) -> list[bytes]:
             return found
 
 
-def test_equal_times_in_order_of_hashes(searched: CableStore) -> None:
+def test_texts_of_equal_times_are_sorted_by_hash(searched: CableStore) -> None:
     posts = [ANN.text("default", f"word {i}", at=START_MS) for i in range(2)]
     while posts[0].hash[0] >> 4 == posts[1].hash[0] >> 4:
         posts[1] = ANN.text("default", posts[1].hash.hex() + " word", at=START_MS)
@@ -192,7 +192,7 @@ def test_the_index_follows_the_store(searched: CableStore, rng: random.Random) -
             assert sorted(hit.message.hash for hit in found.hits) == sorted(post.hash for post in held)
 
 
-def test_a_discarded_text_is_found_again_when_it_comes_again(searched: CableStore) -> None:
+def test_a_discarded_text_is_found_after_it_is_stored_again(searched: CableStore) -> None:
     post = ANN.text("default", "word")
     for _ in range(3):
         searched.ingest(raws(post))
@@ -201,7 +201,7 @@ def test_a_discarded_text_is_found_again_when_it_comes_again(searched: CableStor
         assert texts(searched.search("word")) == []
 
 
-def test_hidden_and_dropped_messages_are_left_out(searched: CableStore) -> None:
+def test_hidden_and_dropped_messages_are_not_found(searched: CableStore) -> None:
     hidden, dropped = ANN.text("default", "word by ann"), BOB.text("default", "word by bob")
     searched.ingest(raws(hidden, dropped, CYD.text("default", "word by cyd")))
     assert len(searched.search("word").hits) == 3
@@ -213,7 +213,7 @@ def test_hidden_and_dropped_messages_are_left_out(searched: CableStore) -> None:
     assert sorted(texts(searched.search("word"))) == ["word by ann", "word by cyd"]
 
 
-def test_a_page_in_which_most_is_hidden_ends_with_a_cursor(
+def test_a_page_of_mostly_hidden_messages_ends_with_a_cursor(
     searched: CableStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "MAX_PAGE_ROWS_READ", 10)
@@ -226,7 +226,9 @@ def test_a_page_in_which_most_is_hidden_ends_with_a_cursor(
     assert third.cursor is None
 
 
-def test_ranked_looks_at_the_newest(searched: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_ranked_order_considers_only_the_newest_matches(
+    searched: CableStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(limits, "MAX_SEARCH_RANKED", 10)
     searched.ingest(raws(*(ANN.text("default", f"word {i}") for i in range(30))))
     found = searched.search("word", order="ranked").hits
@@ -236,7 +238,7 @@ def test_ranked_looks_at_the_newest(searched: CableStore, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     "cursor", ["", "newest", "newest-", "newest--1", "ranked-5", "newest-1x", "newest-" + "9" * 30]
 )
-def test_a_wrong_cursor_is_rejected(searched: CableStore, cursor: str) -> None:
+def test_an_invalid_cursor_is_rejected(searched: CableStore, cursor: str) -> None:
     with pytest.raises(ArgumentError, match="invalid cursor of a search in the order 'newest'"):
         searched.search("word", cursor=SearchCursor(cursor))
 

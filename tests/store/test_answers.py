@@ -29,13 +29,13 @@ def time_range(snapshot: Snapshot, start: int, end: int, limit: int = 0) -> list
     return list(answers.channel_time_range(snapshot.reader, "default", start, end, limit))
 
 
-def test_posts_by_hash_in_the_order_of_the_request(snapshot: Snapshot, texts: list[Post]) -> None:
+def test_posts_are_returned_in_the_order_of_the_request(snapshot: Snapshot, texts: list[Post]) -> None:
     wanted = [texts[3].hash, bytes(32), texts[1].hash, texts[3].hash]
     assert list(answers.post_request(snapshot.reader, wanted)) == [texts[3].raw, texts[1].raw, texts[3].raw]
     assert list(answers.post_request(snapshot.reader, [])) == []
 
 
-def test_time_range_start_is_in_end_is_out_newest_first(snapshot: Snapshot, texts: list[Post]) -> None:
+def test_a_time_range_is_half_open_and_newest_first(snapshot: Snapshot, texts: list[Post]) -> None:
     newest_first = [post.hash for post in reversed(texts)]
     assert time_range(snapshot, START_MS, START_MS + 10) == newest_first
     assert time_range(snapshot, START_MS + 1, START_MS + 9) == newest_first[1:-1]
@@ -44,7 +44,7 @@ def test_time_range_start_is_in_end_is_out_newest_first(snapshot: Snapshot, text
     assert time_range(snapshot, START_MS + 5, START_MS + 4) == []
 
 
-def test_time_range_without_end_and_with_limits(snapshot: Snapshot, texts: list[Post]) -> None:
+def test_a_time_range_may_have_no_end_and_a_limit(snapshot: Snapshot, texts: list[Post]) -> None:
     newest_first = [post.hash for post in reversed(texts)]
     assert time_range(snapshot, 0, 0) == newest_first
     assert time_range(snapshot, 0, 0, 3) == newest_first[:3]
@@ -52,13 +52,13 @@ def test_time_range_without_end_and_with_limits(snapshot: Snapshot, texts: list[
     assert time_range(snapshot, 0, 0, 10**9) == newest_first
 
 
-def test_numbers_that_only_a_peer_would_send(snapshot: Snapshot) -> None:
+def test_extreme_numbers_of_a_peer_are_accepted(snapshot: Snapshot) -> None:
     assert time_range(snapshot, 2**64 - 1, 2**64 - 1) == []
     assert len(time_range(snapshot, 0, 2**64 - 1, 2**64 - 1)) == 10
     assert list(answers.channel_list(snapshot.reader, 2**62, 2**62)) == []
 
 
-def test_time_range_is_texts_and_deletions_alone(store: CableStore, texts: list[Post]) -> None:
+def test_a_time_range_has_only_texts_and_deletions(store: CableStore, texts: list[Post]) -> None:
     deletion = ANN.delete(texts[0], texts[1], at=START_MS + 100)
     elsewhere = ANN.delete(next(iter(store.posts_by(ANN.key, channel="other"))))
     store.ingest(raws(deletion, elsewhere))
@@ -68,14 +68,14 @@ def test_time_range_is_texts_and_deletions_alone(store: CableStore, texts: list[
         assert list(answers.channel_time_range(snapshot.reader, "other", 0, 0)) == [elsewhere.hash]
 
 
-def test_a_time_range_of_an_unknown_channel_is_empty_and_adds_none(store: CableStore) -> None:
+def test_a_time_range_of_an_unknown_channel_is_empty_and_creates_no_channel(store: CableStore) -> None:
     with store.snapshot() as snapshot:
         assert list(answers.channel_time_range(snapshot.reader, "nowhere", 0, 0)) == []
         assert list(answers.channel_state(snapshot.reader, "nowhere")) == []
         assert list(answers.channel_list(snapshot.reader)) == []
 
 
-def test_channel_state(store: CableStore) -> None:
+def test_channel_state_has_the_latest_post_of_each_kind(store: CableStore) -> None:
     posts = {
         "ann joined": ANN.join("default"),
         "ann left": ANN.leave("default"),
@@ -132,7 +132,7 @@ def test_channel_state_does_not_read_the_history(store: CableStore) -> None:
     assert rows_read() == few
 
 
-def test_channel_list_is_sorted_by_bytes_and_paged(store: CableStore) -> None:
+def test_a_channel_list_is_sorted_by_bytes_and_paged(store: CableStore) -> None:
     names = ["b", "a", "a!b", "~", " ", "\x00", "ü", "日本", "B", '"', "🐈"]
     store.ingest(raws(*(ANN.join(name) for name in names)))
     expected = sorted(names, key=str.encode)
@@ -144,13 +144,13 @@ def test_channel_list_is_sorted_by_bytes_and_paged(store: CableStore) -> None:
         assert list(answers.channel_list(snapshot.reader, 50, 5)) == []
 
 
-def test_a_role_in_a_channel_makes_no_channel(store: CableStore) -> None:
+def test_a_role_in_a_channel_does_not_create_the_channel(store: CableStore) -> None:
     store.ingest(raws(ANN.post(Role("", 0, "ghost", BOB.key, 1))))
     with store.snapshot() as snapshot:
         assert list(answers.channel_list(snapshot.reader)) == []
 
 
-def test_what_is_worth_requesting(store: CableStore) -> None:
+def test_only_unknown_posts_are_worth_requesting(store: CableStore) -> None:
     here, gone, unknown, waiting = (ANN.text("default", name) for name in ("here", "gone", "unknown", "waiting"))
     store.ingest(raws(here, gone, ANN.delete(gone, waiting), BOB.delete(unknown)))
     with store.snapshot() as snapshot:
@@ -158,7 +158,7 @@ def test_what_is_worth_requesting(store: CableStore) -> None:
         assert list(answers.worth_requesting(snapshot.reader, offered)) == [unknown.hash, waiting.hash]
 
 
-def test_answers_stand_still_while_posts_come_in(store: CableStore, texts: list[Post]) -> None:
+def test_an_answer_does_not_change_while_posts_arrive(store: CableStore, texts: list[Post]) -> None:
     with store.snapshot() as snapshot:
         answer = answers.channel_time_range(snapshot.reader, "default", 0, 0)
         first = next(answer)

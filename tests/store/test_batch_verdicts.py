@@ -22,7 +22,7 @@ REFUSED_AT_ONCE = {DELETED, DROPPED, BLOCKED}
 
 
 @given(histories(), st.randoms(use_true_random=False), st.lists(st.integers(1, 9), max_size=6))
-def test_a_batch_has_the_verdicts_of_storing_one_by_one(
+def test_a_batch_has_the_verdicts_of_storing_posts_one_by_one(
     history: tuple[Dialect, list[Post]], random: Random, cuts: list[int]
 ) -> None:
     dialect, drawn = history
@@ -64,7 +64,7 @@ def verdicts(posts: list[Post]) -> list[Verdict]:
         return [outcome.verdict for outcome in store.ingest(raws(*posts))]
 
 
-def test_an_act_after_its_own_deletion_is_deleted() -> None:
+def test_an_action_after_its_own_deletion_is_deleted() -> None:
     for act in acts(ANN):
         deletion = ANN.delete(act)
         assert verdicts([deletion, act]) == [ACCEPTED, DELETED], act.type
@@ -73,7 +73,7 @@ def test_an_act_after_its_own_deletion_is_deleted() -> None:
         assert verdicts([BOB.delete(act), act]) == [ACCEPTED, ACCEPTED], act.type
 
 
-def test_what_an_act_dropped_is_stored_where_the_batch_deletes_the_act() -> None:
+def test_a_dropped_post_is_stored_if_its_batch_deletes_the_dropping_action() -> None:
     drop, text = ANN.post(Moderation("", 0, "c", (), Action.DROP_CHANNEL)), BOB.text("c", "welcome")
     with own() as store:
         assert verdicts_of(store, drop, text) == [ACCEPTED, DROPPED]
@@ -90,7 +90,7 @@ BLOCK_AT_MS, LATER_MS = START_MS + 10, START_MS + 20
 @pytest.mark.parametrize(
     "blocker", [ANN, BOB], ids=["the own user blocks the author", "the author blocks the own user"]
 )
-def test_deletions_and_acts_are_decided_in_their_order_in_a_batch(blocker: Person) -> None:
+def test_deletions_and_actions_are_decided_in_their_order_in_a_batch(blocker: Person) -> None:
     """A block with notify affects only later posts of the batch, until it is deleted."""
     blocked = ANN if blocker is BOB else BOB
     block = blocker.post(Block("", 0, (blocked.key,), 0, 1), at=BLOCK_AT_MS)

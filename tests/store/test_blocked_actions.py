@@ -100,7 +100,7 @@ def test_posts_from_after_the_first_of_several_blocks_are_rejected(store: CableS
     assert verdicts_of(store, hide(BOB, CYD, 30), hide(BOB, CYD, 61)) == [ACCEPTED, BLOCKED]
 
 
-def test_a_later_deletion_does_not_remove_what_a_block_keeps_until_the_block_ends(store: CableStore) -> None:
+def test_a_deletion_from_after_a_block_is_rejected_until_the_block_ends(store: CableStore) -> None:
     evidence = CYD.text("c", "insult", at=START_MS + 5)
     deletion = CYD.delete(evidence, at=START_MS + 30)
     verdicts_of(store, evidence)
@@ -123,7 +123,7 @@ def test_a_deletion_from_before_a_block_counts(store: CableStore) -> None:
     assert not is_hidden(store, CYD)
 
 
-def test_posts_of_who_blocks_the_local_user_and_notifies_are_rejected_until_it_unblocks(store: CableStore) -> None:
+def test_posts_of_a_user_whose_block_notified_the_local_user_are_rejected(store: CableStore) -> None:
     verdicts_of(store, blocking := block(BOB, ANN, 20, notify=1))
     later = later_posts(BOB)
     assert verdicts_of(store, *later) == [BLOCKED] * 6
@@ -137,7 +137,9 @@ def test_posts_of_who_blocks_the_local_user_and_notifies_are_rejected_until_it_u
     assert blocking.hash in announced(store)
 
 
-def test_a_flood_that_is_dated_before_a_block_is_limited(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_actions_dated_before_a_block_is_limited(
+    store: CableStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(limits, "MAX_BLOCKED_ACTIONS", 3)
     verdicts_of(store, block(ANN, CYD, 20), hide(CYD, BOB, 1))
     flood = [hide(CYD, BOB, at) for at in range(2, 10)]

@@ -10,7 +10,7 @@ from people import ANN, BOB, CYD, START_MS, raws
 from cablestore import CableStore, Post, limits
 
 
-def test_an_answer_never_comes_before_what_it_answers(store: CableStore) -> None:
+def test_an_answer_never_precedes_its_question(store: CableStore) -> None:
     """Uses the counterexample of wire.md 5.1.3: A links to B; A=1, B=10, C=5."""
     b = BOB.text("default", "b", at=10)
     a = ANN.text("default", "a", at=1, links=(b.hash,))
@@ -20,13 +20,13 @@ def test_an_answer_never_comes_before_what_it_answers(store: CableStore) -> None
     assert [message.text for message in store.messages("default").messages] == ["a", "b", "c"]
 
 
-def test_where_clocks_agree_it_is_order_by_time(chat: CableStore) -> None:
+def test_causal_order_is_order_by_time_if_clocks_agree(chat: CableStore) -> None:
     causal = [message.hash for message in chat.causal_messages("default", 0)]
     by_time = [message.hash for message in chat.messages("default", 100, newest_first=False).messages]
     assert causal == by_time
 
 
-def test_causality_runs_through_deleted_posts_and_joins(store: CableStore) -> None:
+def test_causal_order_follows_links_of_deleted_posts_and_joins(store: CableStore) -> None:
     first = ANN.text("default", "first", at=5000)
     gone = BOB.text("default", "gone", at=9000, links=(first.hash,))
     joined = CYD.post(ANN.join("default").body, at=100, links=(gone.hash,))
@@ -61,7 +61,7 @@ def test_a_long_chain_needs_no_deep_recursion(store: CableStore) -> None:
     assert [message.text for message in store.causal_messages("default", 0)] == [str(i) for i in range(3000)]
 
 
-def test_ancestors_are_followed_so_far_and_no_further(store: CableStore) -> None:
+def test_ancestors_are_followed_within_the_skew_only(store: CableStore) -> None:
     skew_ms = limits.CAUSAL_SKEW_MS
     late = ANN.text("default", "late", at=START_MS + 100)
     old = BOB.text("default", "old", at=START_MS - skew_ms // 2, links=(late.hash,))
@@ -74,14 +74,16 @@ def test_ancestors_are_followed_so_far_and_no_further(store: CableStore) -> None
     assert [message.text for message in near] == ["a", "b"]  # links are not followed beyond the window
 
 
-def test_causal_order_holds_a_bounded_number_of_posts(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_causal_order_has_a_limited_number_of_posts(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MAX_CAUSAL_POSTS", 5)
     chat = [ANN.text("default", str(i), at=START_MS + i) for i in range(9)]
     store.ingest(raws(*chat))
     assert [message.text for message in store.causal_messages("default", 0)] == list("45678")
 
 
-def test_at_the_limit_ancestors_are_left_out_and_no_message(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ancestors_at_the_limit_are_omitted_and_messages_are_not(
+    store: CableStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The last message also links to a long history before the window."""
     monkeypatch.setattr(limits, "MAX_CAUSAL_POSTS", 6)
     history = [ANN.text("default", "old", at=START_MS - 9)]

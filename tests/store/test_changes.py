@@ -51,10 +51,10 @@ def test_each_change_is_reported_once(store: CableStore) -> None:
     store.ingest(raws(ANN.topic("default", "old"), ANN.topic("default", "new"), ANN.named("ann")))
     gone, kept = ANN.text("default", "gone"), ANN.text("default", "kept")
     store.ingest(raws(gone, kept, ANN.delete(gone)))
-    told, cursor = store.next_changes(before)
+    changes, cursor = store.next_changes(before)
     ann = store.user(ANN.key)
     assert ann.name == "ann"
-    assert told == [
+    assert changes == [
         ChannelAdded("default"),
         NameChanged(ann),
         Joined("default", store.user(ANN.key, "default")),
@@ -63,7 +63,7 @@ def test_each_change_is_reported_once(store: CableStore) -> None:
         MessageAdded(store.messages("default").messages[0]),
         UnreadChanged("default"),
     ]
-    assert store.next_changes(before).changes == told
+    assert store.next_changes(before).changes == changes
     assert (store.next_changes(cursor, timeout_s=0), store.cursor) == (([], cursor), cursor)
 
 
@@ -71,36 +71,36 @@ def test_a_member_who_writes_again_did_not_join_again(store: CableStore) -> None
     store.ingest(raws(ANN.text("default", "first")))
     cursor = store.cursor
     store.ingest(raws(ANN.text("default", "second"), BOB.text("default", "hello")))
-    told = store.next_changes(cursor).changes
-    assert [change.user.public_key for change in told if isinstance(change, Joined)] == [BOB.key]
-    assert ChannelAdded("default") not in told
+    changes = store.next_changes(cursor).changes
+    assert [change.user.public_key for change in changes if isinstance(change, Joined)] == [BOB.key]
+    assert ChannelAdded("default") not in changes
     cursor = store.cursor
     store.ingest(raws(BOB.leave("default")))
     assert kinds(store, cursor) == [Left]
 
 
-def test_a_discarded_post_leaves_what_it_changed(store: CableStore) -> None:
+def test_changes_by_a_discarded_post_are_reported(store: CableStore) -> None:
     text, topic, name = ANN.text("other", "a"), ANN.topic("other", "b"), ANN.named("ann")
     store.ingest(raws(text, topic, name))
     cursor = store.cursor
     store.discard([topic.hash, name.hash])
-    told = store.next_changes(cursor).changes
-    assert TopicChanged("other", "") in told
-    assert NameChanged(store.user(ANN.key)) in told
+    changes = store.next_changes(cursor).changes
+    assert TopicChanged("other", "") in changes
+    assert NameChanged(store.user(ANN.key)) in changes
     cursor = store.cursor
     store.discard([text.hash])
     assert set(kinds(store, cursor)) == {ChannelRemoved, Left, MessageDeleted, UnreadChanged}
     assert MessageDeleted(text.hash, None) in store.next_changes(cursor).changes
 
 
-def test_changes_by_posts_discarded_one_after_the_other_are_all_reported(store: CableStore) -> None:
+def test_all_changes_by_posts_discarded_in_turn_are_reported(store: CableStore) -> None:
     topics = [ANN.topic(channel, "t") for channel in ("a", "b", "c")]
     store.ingest(raws(*topics, *(ANN.text(channel, "x") for channel in ("a", "b", "c"))))
     cursor = store.cursor
     for topic in topics:
         store.discard([topic.hash])
-    told = store.next_changes(cursor).changes
-    assert {change.channel for change in told if isinstance(change, TopicChanged)} == {"a", "b", "c"}
+    changes = store.next_changes(cursor).changes
+    assert {change.channel for change in changes if isinstance(change, TopicChanged)} == {"a", "b", "c"}
 
 
 def test_the_last_entry_of_a_post_is_found_before_any_number(store: CableStore) -> None:
@@ -121,7 +121,7 @@ def touched_rows(store: CableStore) -> list[bytes]:
         return [key for key, _ in reader.scan(b"!local!touched!", b"!local!touched~")]
 
 
-def test_what_discarded_posts_changed_is_kept_until_nobody_can_ask_for_it(tmp_path: Path) -> None:
+def test_changes_by_discarded_posts_are_kept_while_a_cursor_may_need_them(tmp_path: Path) -> None:
     """A rebuild removes the rows, unless the store keeps a generation in which cursors are still valid."""
     path, topics = tmp_path / "store", [ANN.topic("other", f"topic {at}") for at in range(4)]
     with CableStore.open(path) as store:
@@ -166,7 +166,7 @@ def test_a_cursor_can_be_read_during_a_rebuild(store: CableStore, monkeypatch: p
     assert rebuilt
 
 
-def test_a_rebuild_in_memory_forgets_what_discarded_posts_changed(store: CableStore) -> None:
+def test_a_rebuild_in_memory_removes_changes_by_discarded_posts(store: CableStore) -> None:
     topic = ANN.topic("other", "b")
     store.ingest(raws(topic))
     store.discard([topic.hash])
@@ -209,7 +209,7 @@ def test_actions_of_strangers_cause_no_change(store: CableStore) -> None:
     assert kinds(store, cursor) == []
 
 
-def test_a_seed_is_a_change(store: CableStore) -> None:
+def test_a_seed_is_reported_as_a_change(store: CableStore) -> None:
     store.join("default")
     cursor = store.cursor
     store.moderation.join_with_seed(bytes((UserRole.ADMIN,)) + BOB.key)
@@ -242,7 +242,7 @@ def test_local_changes_are_reported_and_are_not_events(store: CableStore) -> Non
     assert [event.kind for event in events] == [EventKind.ACCEPTED] * len(events)
 
 
-def test_one_value_that_changes_often_has_one_entry(store: CableStore) -> None:
+def test_a_local_value_that_changes_often_has_one_entry(store: CableStore) -> None:
     store.join("default")
     cursor = store.cursor
     for turn in range(50):
@@ -261,7 +261,7 @@ def test_cursors_of_other_states_are_rejected(tmp_path: Path) -> None:
         cursor = store.cursor
         generation, number = cursor.rsplit(".", 1)
         for malformed in ("", "x", cursor + "x", generation, number, "ä.1", f"{generation}.-1"):
-            with pytest.raises(CursorError, match="not a cursor"):
+            with pytest.raises(CursorError, match="invalid cursor of changes"):
                 store.next_changes(ChangesCursor(malformed))
         with pytest.raises(CursorError, match="never had"):
             store.next_changes(ChangesCursor(f"{generation}.{int(number) + 1}"))
@@ -286,24 +286,26 @@ def test_a_store_in_memory_rejects_cursors_of_its_past() -> None:
             list(store.changes(after=cursor))
 
 
-def test_a_read_is_bounded_and_the_cursor_moves_on(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_read_is_limited_and_its_cursor_continues_after_it(
+    store: CableStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cursor = store.cursor
     posts = [ANN.text("default", str(number)) for number in range(20)]
     store.ingest(raws(*posts))
     monkeypatch.setattr(limits, "MAX_THINGS_CHANGED", 7)
     sizes, found = [], list[bytes]()
-    while told := store.next_changes(cursor, timeout_s=0):
-        if not told.changes:
+    while page := store.next_changes(cursor, timeout_s=0):
+        if not page.changes:
             break
-        added = [change.message.hash for change in told.changes if isinstance(change, MessageAdded)]
+        added = [change.message.hash for change in page.changes if isinstance(change, MessageAdded)]
         sizes.append(len(added))
         found += added
-        cursor = told.cursor
+        cursor = page.cursor
     assert sizes == [7, 7, 6]
     assert found == [post.hash for post in posts]
 
 
-def test_a_hidden_text_that_is_deleted_before_the_change_is_read_is_deleted(
+def test_a_hidden_text_that_is_deleted_before_the_read_is_reported_as_deleted(
     store: CableStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A read may end between the action and the deletion. It then reports the text as deleted."""
@@ -317,7 +319,7 @@ def test_a_hidden_text_that_is_deleted_before_the_change_is_read_is_deleted(
     assert kinds(store, cursor) == [MessageDeleted, UnreadChanged]
 
 
-def test_closing_the_store_ends_what_waits(tmp_path: Path) -> None:
+def test_closing_the_store_ends_waiting_followers(tmp_path: Path) -> None:
     store = CableStore.open(tmp_path)
     cursor, heard, ended = store.cursor, threading.Event(), threading.Event()
 
@@ -338,7 +340,7 @@ def test_closing_the_store_ends_what_waits(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("later", [0, 1, 2, 7])
-def test_a_cursor_is_rejected_if_the_log_lost_what_it_is_after(tmp_path: Path, later: int) -> None:
+def test_a_cursor_is_rejected_if_the_log_lost_its_entry(tmp_path: Path, later: int) -> None:
     """A power failure lost the last writes, and new posts reuse their numbers. The cursor would skip the new posts."""
     path, copy = tmp_path / "a", tmp_path / "copy"
     with CableStore.open(path) as store:

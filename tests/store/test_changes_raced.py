@@ -22,7 +22,7 @@ SCREENS = 12
 @pytest.mark.parametrize(
     ("moderate", "read_at_once"), [(ann_hides_messages, 7), (ann_moderates, limits.MAX_EVENTS_READ)]
 )
-def test_a_page_and_the_changes_after_it_are_the_present_state(
+def test_a_page_with_the_changes_after_it_equals_the_present_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moderate: Turn, read_at_once: int
 ) -> None:
     monkeypatch.setattr(limits, "MAX_EVENTS_READ", read_at_once)
@@ -53,13 +53,13 @@ def test_a_page_and_the_changes_after_it_are_the_present_state(
             follow(screen, store)
             assert screen.shown() == now.shown()
             assert screen.cursor == now.cursor
-        assert sum(screen.told for screen in screens) > TURNS
+        assert sum(screen.reported for screen in screens) > TURNS
         assert store.check().problems == []
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("moderate", [ann_hides_messages, ann_moderates])
-def test_each_turning_point_is_reported(store: CableStore, moderate: Turn) -> None:
+def test_each_change_of_the_screen_is_reported(store: CableStore, moderate: Turn) -> None:
     chance = random.Random(moderate.__name__)
     store.import_identity(ANN.identity)
     with store.snapshot() as state:

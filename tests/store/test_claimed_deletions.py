@@ -60,16 +60,16 @@ def assert_whole(store: CableStore) -> None:
 # --- one post ------------------------------------------------------------------------------------
 
 
-def test_a_claim_of_another_store_rejects_no_post(tmp_path: Path) -> None:
+def test_a_claim_of_another_store_does_not_reject_a_post(tmp_path: Path) -> None:
     post = ANN.text("default", "I live", links=())
     not_his = BOB.delete(post)
     forge(tmp_path / "forged", [not_his], [claimed(post, not_his)])
     assert verify_export(tmp_path / "forged", signatures=True).is_clean
     with in_memory(LEGACY) as store, in_memory(LEGACY, [not_his, post]) as expected:
         assert store.import_exports([tmp_path / "forged"]).skeletons == 1
-        assert store.heads("a!b") == [post.hash], "until the post is here the word serves"
+        assert store.heads("a!b") == [post.hash], "the claim counts until the post arrives"
         assert requested(store, [post]) == {post.hash}
-        assert time_of(store, post) is None, "pages of a peer's answers are not cut by a time that nobody signed"
+        assert time_of(store, post) is None, "an unsigned time must not split pages of answers"
         assert store.ingest([post.raw])[0].verdict is Verdict.ACCEPTED
         assert time_of(store, post) == post.timestamp_ms
         assert store.deletion(post.hash) is None
@@ -80,7 +80,7 @@ def test_a_claim_of_another_store_rejects_no_post(tmp_path: Path) -> None:
         assert list(store.dump()) == list(expected.dump())
 
 
-def test_a_forged_skeleton_of_a_dead_post_gives_way_to_the_true_one(tmp_path: Path) -> None:
+def test_the_true_skeleton_of_a_deleted_post_replaces_a_forged_one(tmp_path: Path) -> None:
     post, last = ANN.text("default", "gone"), BOB.text("default", "stays")
     deletion = ANN.delete(post)
     forge(tmp_path / "forged", [deletion], [claimed(post, deletion)])
@@ -114,8 +114,8 @@ def test_a_claim_about_a_confirmed_deletion_is_ignored(tmp_path: Path) -> None:
         assert list(store.dump()) == list(expected.dump())
 
 
-def test_a_deletion_that_was_called_deleted_lives(tmp_path: Path) -> None:
-    """A post/delete cannot be deleted, whatever type a skeleton under its author's own deletion claims for it."""
+def test_a_deletion_that_is_claimed_to_be_deleted_is_accepted(tmp_path: Path) -> None:
+    """A post/delete cannot be deleted, even if a skeleton under a deletion by its author claims another type."""
     deletion = ANN.delete(BOB.text("default", "x"))
     second = ANN.delete(deletion)
     forge(tmp_path / "forged", [second], [claimed(deletion, second)])
@@ -126,7 +126,7 @@ def test_a_deletion_that_was_called_deleted_lives(tmp_path: Path) -> None:
         assert list(store.dump()) == list(expected.dump())
 
 
-def test_several_claimed_authors_of_one_post_are_kept_apart(tmp_path: Path) -> None:
+def test_several_claimed_authors_of_one_post_are_distinguished(tmp_path: Path) -> None:
     post, linked = CYD.text("default", "unseen"), CYD.text("default", "linked to")
     stones = [
         claimed(post, deletion, Skeleton(0, 7, "default", (linked.hash,)))
@@ -194,7 +194,7 @@ def parts_of(case: Claims, exports: list[Path], random: Random) -> list[Path | l
 
 @settings(max_examples=max(settings().max_examples // 2, 10))
 @given(claims(), st.randoms(use_true_random=False))
-def test_claims_make_the_same_database_in_any_order(case: Claims, random: Random) -> None:
+def test_claims_create_the_same_database_in_any_order(case: Claims, random: Random) -> None:
     model = Model(case.seen)
     with scratch_folder() as folder:
         exports = case.write(folder)
@@ -219,12 +219,12 @@ def test_claims_make_the_same_database_in_any_order(case: Claims, random: Random
             named = {stone.target for _, stones in case.exports for stone in stones}
             if named <= {post.hash for post in case.posts}:
                 with in_memory(case.dialect, case.posts) as honest:
-                    assert list(store.dump()) == list(honest.dump()), "something told outlived the posts"
+                    assert list(store.dump()) == list(honest.dump()), "a claim remained after the posts"
 
 
 @settings(max_examples=max(settings().max_examples // 8, 10))
 @given(claims(), st.randoms(use_true_random=False))
-def test_on_disk_reopened_in_between(case: Claims, random: Random) -> None:
+def test_a_reopened_store_has_the_same_claims(case: Claims, random: Random) -> None:
     with scratch_folder() as folder:
         exports = case.write(folder)
         with in_memory(case.dialect, case.offered) as store:
@@ -252,7 +252,7 @@ def plant(path: Path, generation: str, rows: dict[bytes, bytes | None]) -> None:
     database.close()
 
 
-def test_a_live_post_under_a_tombstone_in_effect_is_found_and_mended(tmp_path: Path) -> None:
+def test_a_stored_post_with_a_tombstone_in_effect_is_found_and_repaired(tmp_path: Path) -> None:
     post = ANN.text("default", "I live")
     not_his = BOB.delete(post)
     with CableStore.open(tmp_path) as store:
@@ -272,7 +272,7 @@ def test_a_live_post_under_a_tombstone_in_effect_is_found_and_mended(tmp_path: P
         assert store.dump_digest() == before
 
 
-def test_an_export_with_a_post_that_it_calls_dead_is_found(tmp_path: Path) -> None:
+def test_an_export_that_claims_the_deletion_of_its_own_post_is_invalid(tmp_path: Path) -> None:
     post = ANN.text("default", "gone")
     deletion = ANN.delete(post)
     for skeleton in (Skeleton.of(post), None):
@@ -281,7 +281,7 @@ def test_an_export_with_a_post_that_it_calls_dead_is_found(tmp_path: Path) -> No
         assert [post.hash.hex() in problem.what for problem in problems] == ([] if skeleton is None else [True])
 
 
-def test_a_confirmed_deletion_counts_only_beside_its_tombstone(tmp_path: Path) -> None:
+def test_a_confirmed_deletion_counts_only_with_its_tombstone(tmp_path: Path) -> None:
     """If the skeleton is lost, the post is requested once more."""
     post = ANN.text("default", "gone")
     with CableStore.open(tmp_path) as store:
@@ -300,7 +300,7 @@ def test_a_confirmed_deletion_counts_only_beside_its_tombstone(tmp_path: Path) -
         assert store.dump_digest() == before
 
 
-def test_a_store_without_confirmed_deletions_requests_once_more(tmp_path: Path) -> None:
+def test_a_post_with_a_lost_confirmed_deletion_is_requested_once_more(tmp_path: Path) -> None:
     """If the row is lost, the tombstone of the deleted post counts as received from another store."""
     post = ANN.text("default", "gone")
     with CableStore.open(tmp_path) as store:
@@ -411,7 +411,7 @@ def test_local_rows_are_kept_and_not_exported(tmp_path: Path) -> None:
         assert list(member.dump()) == before
 
 
-def test_a_local_row_comes_and_goes_in_the_one_write_of_a_plan() -> None:
+def test_a_local_row_changes_in_the_single_write_of_its_plan() -> None:
     with in_memory(LEGACY) as store:
         post = ANN.text("default", "x")
         before: dict[bytes, bytes] = {}

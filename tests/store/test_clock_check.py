@@ -36,7 +36,7 @@ def ahead_ms(store: CableStore) -> int:
     return 0 if found is None else found.ahead_ms
 
 
-def test_the_default_clock_is_that_of_the_system() -> None:
+def test_the_default_clock_is_the_system_clock() -> None:
     with CableStore.in_memory(identity=ANN.identity) as store:
         began_ms = time.time_ns() // 10**6
         assert began_ms <= store.post("a", "x").timestamp_ms <= time.time_ns() // 10**6
@@ -62,7 +62,7 @@ def test_a_difference_within_the_tolerance_is_not_reported(store: CableStore, be
     assert ahead_ms(store) == -(TOLERANCE_MS + 1) * beyond_ms
 
 
-def test_one_wrong_user_is_not_believed_however_much_it_writes(store: CableStore) -> None:
+def test_too_few_users_with_wrong_clocks_cause_no_warning(store: CableStore) -> None:
     wrong = (BOB, CYD, DAN, EVE)[: limits.MIN_CLOCK_WITNESSES - 1]
     for who in wrong:
         store.ingest(raws(*(who.text("a", f"{number}", at=NOW_MS + HOUR_MS + number) for number in range(50))))
@@ -70,7 +70,7 @@ def test_one_wrong_user_is_not_believed_however_much_it_writes(store: CableStore
     assert ahead_ms(store) == 0
 
 
-def test_the_majority_of_those_who_write_is_believed(store: CableStore) -> None:
+def test_the_majority_of_active_users_decides(store: CableStore) -> None:
     """Two users have the same wrong clock, the others are right. Users whose texts are old do not count."""
     wrong = [who.text("a", "x", at=NOW_MS + HOUR_MS) for who in (BOB, CYD)]
     store.ingest(raws(*wrong, DAN.text("a", "x", at=NOW_MS - 2 * HOUR_MS)))
@@ -79,23 +79,21 @@ def test_the_majority_of_those_who_write_is_believed(store: CableStore) -> None:
     assert ahead_ms(store) == 0
 
 
-def test_topics_and_names_that_are_dated_after_what_they_replace_say_nothing(store: CableStore) -> None:
+def test_topics_and_names_in_the_future_cause_no_warning(store: CableStore) -> None:
     """Posts that replace a topic dated in the future are dated in the future too."""
     store.ingest(raws(*(who.topic("a", "x", at=NOW_MS + HOUR_MS + at) for at, who in enumerate((BOB, CYD, DAN)))))
     store.ingest(raws(*(who.named("x", at=NOW_MS + HOUR_MS) for who in (BOB, CYD, DAN))))
     assert ahead_ms(store) == 0
 
 
-def test_a_quiet_cabal_is_not_a_wrong_clock(store: CableStore, clock: SetClock) -> None:
+def test_a_cabal_without_new_posts_causes_no_warning(store: CableStore, clock: SetClock) -> None:
     store.ingest(raws(*(who.text("a", "x", at=NOW_MS - at) for at, who in enumerate((BOB, CYD, DAN)))))
     clock.now_ms += 30 * 24 * HOUR_MS
     store.post("a", "anybody here?")
     assert ahead_ms(store) == 0
 
 
-def test_a_clock_that_is_ahead_is_reported_by_answers_that_are_dated_before_their_questions(
-    store: CableStore, clock: SetClock
-) -> None:
+def test_answers_dated_before_their_questions_reveal_a_clock_that_is_ahead(store: CableStore, clock: SetClock) -> None:
     clock.now_ms = NOW_MS + 2 * HOUR_MS
     question = store.post("a", "what time is it?")
     late = [who.text("a", "ten", at=NOW_MS + 30_000, links=(question.hash,)) for who in (BOB, CYD)]
@@ -122,7 +120,7 @@ def test_a_clock_that_was_corrected_is_not_reported(store: CableStore, clock: Se
     assert ahead_ms(store) == 0
 
 
-def test_few_texts_are_read(store: CableStore) -> None:
+def test_a_limited_number_of_texts_is_read(store: CableStore) -> None:
     """MAX_CLOCK_TEXTS_READ: many texts of one user hide those of others. The only effect is a missing warning."""
     store.ingest(raws(*(who.text("a", "x", at=NOW_MS + HOUR_MS) for who in (BOB, CYD))))
     assert ahead_ms(store) < 0

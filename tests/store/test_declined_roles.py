@@ -169,7 +169,7 @@ def test_a_claim_never_assigns_a_role_and_is_replaced_by_signed_statements(tmp_p
         assert_role(store, given, holds=True)
 
 
-def test_claims_do_not_displace_what_is_signed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_claims_do_not_replace_signed_statements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MAX_CONSENTS_REMEMBERED", 3)
     given = role(ANN, BOB, 5)
     writer = ExportWriter(tmp_path / "e", LEGACY, {})
@@ -218,6 +218,6 @@ def test_a_filtered_export_has_the_statements_of_its_authors(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("accepts", [False, True])
 @pytest.mark.parametrize("is_claim", [False, True])
-def test_a_statement_is_remembered_as_it_was_said(accepts: bool, is_claim: bool) -> None:
+def test_a_stored_statement_is_read_unchanged(accepts: bool, is_claim: bool) -> None:
     said = Consent(BOB.key, b"\x07" * 32, START_MS, accepts, is_claim)
     assert decode_consent((local_key(CONSENT, consent_key(said)), consent_value(said))) == said

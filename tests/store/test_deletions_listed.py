@@ -81,10 +81,12 @@ moments = st.tuples(st.integers(0, 3), st.integers(0, 20).map(lambda number: byt
 def test_tombstones_merge_in_any_order(deletions: list[tuple[int, bytes]], rng: random.Random) -> None:
     """A merge keeps the earliest deletions, and the skeleton with the smallest encoding."""
     due = tuple(sorted(set(deletions))[: limits.MAX_DELETIONS_LISTED])
-    told = [rng.choice([None, Skeleton(TEXT, at_ms, "c", ())]) for at_ms in rng.choices(range(300), k=len(deletions))]
+    claimed = [
+        rng.choice([None, Skeleton(TEXT, at_ms, "c", ())]) for at_ms in rng.choices(range(300), k=len(deletions))
+    ]
     stones = [
         Tombstone(bytes(32), bytes(32), at_ms, digest, skeleton)
-        for (at_ms, digest), skeleton in zip(deletions, told, strict=True)
+        for (at_ms, digest), skeleton in zip(deletions, claimed, strict=True)
     ]
     stones += stones[:5]
     while len(stones) > 1:
@@ -93,7 +95,7 @@ def test_tombstones_merge_in_any_order(deletions: list[tuple[int, bytes]], rng: 
         stones.append(one.merge(other).merge(one))
     [merged] = stones
     assert merged.deletions == due
-    skeletons = [skeleton for skeleton in told if skeleton is not None]
+    skeletons = [skeleton for skeleton in claimed if skeleton is not None]
     assert merged.skeleton == min(skeletons, key=lambda skeleton: pack(skeleton.fields()), default=None)
     assert Tombstone.decode(merged.target, merged.author, merged.encode()) == merged
     assert Tombstone.read([merged.target, merged.author, merged.for_export().encode()]) == merged.for_export()

@@ -86,7 +86,7 @@ def test_an_overruled_block_removes_nothing(overruling: Post) -> None:
             assert_clean(store)
 
 
-def test_the_own_users_block_keeps_evidence_from_an_older_drop_that_comes_later(store: CableStore) -> None:
+def test_the_own_users_block_keeps_posts_from_a_later_arriving_older_drop(store: CableStore) -> None:
     evidence = text(5)
     verdicts_of(store, evidence)
     verdicts_of(store, block(ANN, 30))
@@ -94,7 +94,7 @@ def test_the_own_users_block_keeps_evidence_from_an_older_drop_that_comes_later(
     assert held(store, evidence) == [True]
 
 
-def test_a_second_drop_removes_what_came_since_the_first(store: CableStore) -> None:
+def test_a_second_drop_removes_posts_since_the_first(store: CableStore) -> None:
     old, new = text(5), text(40)
     verdicts_of(store, old, block(ANN, 10, drop=1), unblock(ANN, 20))
     verdicts_of(store, new)
@@ -106,7 +106,7 @@ def test_a_second_drop_removes_what_came_since_the_first(store: CableStore) -> N
     assert held(store, old, new) == [False, False]
 
 
-def test_a_seed_reports_what_its_users_drop() -> None:
+def test_a_seed_reports_the_number_of_posts_that_its_users_drop() -> None:
     with own() as store:
         posts = [text(5), text(40)]
         verdicts_of(store, *posts, block(BOB, 10, drop=1))
@@ -117,7 +117,7 @@ def test_a_seed_reports_what_its_users_drop() -> None:
         assert_clean(store)
 
 
-def test_drops_that_an_earlier_version_stored_are_found_again(tmp_path: Path) -> None:
+def test_drops_stored_by_an_earlier_version_are_computed_again(tmp_path: Path) -> None:
     """Versions up to 0.13.1 moved the end of a drop to the latest unblock."""
     new, dropping = text(40), block(ANN, 10, drop=1)
     with own(tmp_path) as store:

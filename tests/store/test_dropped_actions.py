@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from moderated import DAN, assert_clean, own, verdicts_of, wanted
+from moderated import DAN, assert_clean, own, requestable, verdicts_of
 from people import ANN, BOB, CYD, START_MS
 
 from cablestore import Block, CableStore, Moderation, Role, Unblock, Verdict, limits
@@ -36,7 +36,7 @@ def says_secret(store: CableStore) -> bool:
 
 
 @pytest.mark.parametrize("is_first", [True, False], ids=["drop first", "drop last"])
-def test_reasons_are_removed_and_decisions_stay(tmp_path: Path, is_first: bool) -> None:
+def test_dropped_actions_are_removed_and_their_decisions_remain(tmp_path: Path, is_first: bool) -> None:
     with own(tmp_path) as store:
         verdicts_of(store, ADMIN, PLAIN)
         if is_first:
@@ -54,7 +54,7 @@ def test_reasons_are_removed_and_decisions_stay(tmp_path: Path, is_first: bool) 
             assert not says_secret(store)
             store.rebuild()
         assert store.get(PLAIN.hash) == PLAIN
-        assert wanted(store, *ACTS) == []
+        assert requestable(store, *ACTS) == []
         assert_clean(store)
     with own(tmp_path) as store:
         assert effects(store) == (True, UserRole.MOD, True)
@@ -89,7 +89,7 @@ def test_a_deletion_ends_the_effect_of_an_action_that_is_not_stored(tmp_path: Pa
         assert effects(store) == (False, UserRole.USER, False)
 
 
-def test_of_a_flood_by_a_dropped_user_a_limited_number_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_limited_number_of_actions_by_a_dropped_user_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MAX_BLOCKED_ACTIONS", 2)
     with own() as store:
         verdicts_of(store, ADMIN, DROP)

@@ -17,9 +17,9 @@ from moderated import (
     chain,
     is_sweeping,
     own,
+    requestable,
     texts,
     verdicts_of,
-    wanted,
     write,
 )
 from moderating import decide
@@ -50,7 +50,7 @@ def local_keys(store: CableStore) -> list[bytes]:
         return [key for key, _ in snapshot.reader.prefix(LOCAL_PREFIX)]
 
 
-def test_dropped_users_are_members_of_nothing_and_nobody_is_one_of_a_dropped_channel(store: CableStore) -> None:
+def test_dropped_users_and_dropped_channels_have_no_memberships(store: CableStore) -> None:
     def channels(who: Person) -> list[str]:
         assert store.user(who.key, "c").is_member is (who.key in [user.public_key for user in store.members("c")])
         return channels_of(store, who.key)
@@ -64,7 +64,7 @@ def test_dropped_users_are_members_of_nothing_and_nobody_is_one_of_a_dropped_cha
 
 
 @pytest.mark.parametrize("what", ["user", "channel", "posts"])
-def test_dropped_posts_go_stay_away_and_come_back(store: CableStore, what: str) -> None:
+def test_dropped_posts_are_removed_and_rejected_until_they_are_undropped(store: CableStore, what: str) -> None:
     posts = chain(CYD, BOB, CYD, BOB)
     verdicts_of(store, *posts)
     mine = [posts[1], posts[3]] if what != "channel" else posts
@@ -81,7 +81,7 @@ def test_dropped_posts_go_stay_away_and_come_back(store: CableStore, what: str) 
     for post in mine:
         assert store.get(post.hash) is None
         assert store.links(post.hash) == post.links
-    assert wanted(store, *posts) == []
+    assert requestable(store, *posts) == []
     assert answered(store, *mine) == []
     assert verdicts_of(store, *mine) == [Verdict.DROPPED] * len(mine)
     assert store.heads("c") == heads
@@ -96,9 +96,9 @@ def test_dropped_posts_go_stay_away_and_come_back(store: CableStore, what: str) 
     digest = store.dump_digest()
     store.rebuild()
     assert store.dump_digest() == digest
-    assert wanted(store, *posts) == []
+    assert requestable(store, *posts) == []
     store.moderation.undrop(**arguments)  # type: ignore[arg-type] # arguments of several types
-    assert wanted(store, *mine) == [post.hash for post in mine]
+    assert requestable(store, *mine) == [post.hash for post in mine]
     assert verdicts_of(store, *mine) == [Verdict.ACCEPTED] * len(mine)
     assert store.heads("c") == heads
     assert [key for key in local_keys(store) if b"dropped" in key] == []
@@ -117,7 +117,7 @@ def test_moderation_posts_and_deletions_stay_in_a_dropped_channel(store: CableSt
     assert verdicts_of(store, late, BOB.post(Role("", 0, "c", CYD.key, 1))) == [Verdict.ACCEPTED] * 2
     store.moderation.undrop(channel="c")
     assert verdicts_of(store, text, doomed) == [Verdict.DELETED] * 2
-    assert wanted(store, text, doomed) == []
+    assert requestable(store, text, doomed) == []
 
 
 def test_an_admins_drop_hides_own_posts_and_keeps_them(store: CableStore) -> None:
@@ -135,7 +135,7 @@ def test_an_admins_drop_hides_own_posts_and_keeps_them(store: CableStore) -> Non
         assert list(answers.channel_list(snapshot.reader)) == []
 
 
-def test_an_unblock_that_keeps_the_drop_lets_new_posts_in(store: CableStore) -> None:
+def test_an_unblock_that_keeps_the_drop_accepts_new_posts(store: CableStore) -> None:
     old = BOB.text("c", "old")
     verdicts_of(store, old)
     store.moderation.block([BOB.key], drop=True)
@@ -177,7 +177,7 @@ def test_a_large_drop_is_swept_in_batches(store: CableStore, monkeypatch: pytest
         assert all(snapshot.reader.post(post.hash) is None for post in posts[:-1])
     store.moderation.undrop(users=[BOB.key])
     store.moderation.sweep()
-    assert len(wanted(store, *posts)) == 25
+    assert len(requestable(store, *posts)) == 25
 
 
 def test_a_dropped_topic_is_removed_and_rejected_until_it_is_undropped(store: CableStore) -> None:
@@ -205,7 +205,7 @@ def test_many_single_drops_are_swept_in_batches_of_bytes(store: CableStore, monk
     assert_clean(store)
 
 
-def test_an_answer_reads_drops_while_posts_are_removed_only(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_reads_drops_only_during_a_sweep(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
     kept, *others = [person.text("c", "hello") for person in (CYD, BOB, DAN)]
     verdicts_of(store, kept, *others)
     read: list[Reader] = []
@@ -237,7 +237,7 @@ def test_an_answer_reads_drops_while_posts_are_removed_only(store: CableStore, m
     assert read
 
 
-def test_what_applies_looks_through_its_drops_once() -> None:
+def test_applied_moderation_searches_its_drops_once() -> None:
     """A channel list checks each channel, and a store may drop many users."""
     looks: list[None] = []
 
@@ -264,7 +264,7 @@ def test_rejected_posts_are_remembered_up_to_a_limit(store: CableStore, monkeypa
     store.moderation.drop(users=[BOB.key])
     posts = chain(BOB, BOB, BOB)
     assert verdicts_of(store, *posts) == [Verdict.DROPPED] * 3
-    assert wanted(store, *posts) == [posts[2].hash]
+    assert requestable(store, *posts) == [posts[2].hash]
     assert verdicts_of(store, posts[2]) == [Verdict.DROPPED]
     store.moderation.undrop(users=[BOB.key])
     assert verdicts_of(store, *posts) == [Verdict.ACCEPTED] * 3
@@ -285,14 +285,14 @@ def test_a_dropped_user_who_declined_roles_still_declines(store: CableStore) -> 
     store.moderation.set_role(BOB.key, UserRole.MOD)
 
 
-def test_a_dropped_channel_is_not_written_to(store: CableStore) -> None:
+def test_writing_to_a_dropped_channel_is_rejected(store: CableStore) -> None:
     store.moderation.drop(channel="c")
     with pytest.raises(ArgumentError, match="Undrop it first"):
         store.post("c", "x")
     assert store.moderation.decisions is not None
 
 
-def test_exports_and_imports_revive_nothing(tmp_path: Path) -> None:
+def test_exports_and_imports_do_not_restore_dropped_posts(tmp_path: Path) -> None:
     posts = chain(BOB, CYD, BOB)
     with own() as store:
         verdicts_of(store, *posts)
@@ -308,7 +308,7 @@ def test_exports_and_imports_revive_nothing(tmp_path: Path) -> None:
         assert [key for key in local_keys(other) if b"drop" in key] == []
 
 
-def test_an_export_during_a_sweep_has_nothing_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_export_during_a_sweep_has_no_dropped_posts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     posts = chain(BOB, BOB, BOB, CYD)
     with own(tmp_path / "store") as store:
         verdicts_of(store, *posts)
@@ -323,7 +323,7 @@ def test_an_export_during_a_sweep_has_nothing_dropped(tmp_path: Path, monkeypatc
             assert [other.get(post.hash) is not None for post in posts] == [False, False, False, True]
 
 
-def test_going_back_to_an_earlier_database_revives_nothing(tmp_path: Path) -> None:
+def test_going_back_to_an_earlier_database_does_not_restore_dropped_posts(tmp_path: Path) -> None:
     """Posts that this store dropped since stay removed. Opening removes those that only the earlier database has."""
     path = tmp_path / "store"
     posts = chain(BOB, CYD, BOB, DAN)
@@ -354,7 +354,7 @@ def test_going_back_to_an_earlier_database_revives_nothing(tmp_path: Path) -> No
         store.moderation.sweep()
         with store.snapshot() as snapshot:
             assert snapshot.reader.post(lost.hash) is None
-        assert wanted(store, *posts, lost) == []
+        assert requestable(store, *posts, lost) == []
         assert_clean(store)
 
 
@@ -368,7 +368,7 @@ def test_a_moderated_session_decides_about_the_posts_of_an_unmoderated_one(tmp_p
     with own(tmp_path) as store:
         assert store.get(posts[0].hash) is None
         store.moderation.sweep()
-        assert wanted(store, *posts) == []
+        assert requestable(store, *posts) == []
         assert_clean(store)
 
 
@@ -397,7 +397,7 @@ def test_a_check_finds_a_dropped_post_that_is_stored(tmp_path: Path) -> None:
     assert "a row of an unknown dropped post" in found
 
 
-def test_heads_of_a_channel_whose_last_posts_are_dropped(store: CableStore) -> None:
+def test_new_posts_link_to_the_last_dropped_posts(store: CableStore) -> None:
     """New posts link to the last dropped posts, and the channel has no second head."""
     posts = chain(CYD, BOB, BOB)
     verdicts_of(store, *posts)
@@ -412,7 +412,7 @@ def test_heads_of_a_channel_whose_last_posts_are_dropped(store: CableStore) -> N
     assert list(store.missing("c")) == []
 
 
-def test_the_wrong_clock_of_an_author_does_not_bring_dropped_posts_back(store: CableStore) -> None:
+def test_the_wrong_clock_of_an_author_does_not_restore_dropped_posts(store: CableStore) -> None:
     store.moderation.block([BOB.key], drop=True)
     early, late = BOB.text("c", "early", at=1), BOB.text("c", "late", at=NOW_MS + limits.MAX_FUTURE_MS - 10)
     assert verdicts_of(store, early, late) == [Verdict.DROPPED] * 2

@@ -63,14 +63,14 @@ def both(path: Path) -> None:
         store.ingest(raws(ANN.text("default", "later")))
 
 
-def test_local_only_posts_come_along_whose_key_is_not_in_the_folder(tmp_path: Path) -> None:
+def test_going_back_keeps_local_only_posts_of_a_key_outside_the_folder(tmp_path: Path) -> None:
     path = tmp_path / "store"
     CableStore.open(path, identity=ANN.identity).close()
     keep_a_copy(path)
     with CableStore.open(path, identity=ANN.identity) as store:
         written = store.write(Block("spam", LOCAL_ONLY, (BOB.key,), 0, 0))
     assert not (path / IDENTITY_FILE).exists()
-    with pytest.raises(IdentityError, match="no identity to decrypt them"):
+    with pytest.raises(IdentityError, match="cannot decrypt local-only posts"):
         ClosedStore(path).roll_back(FIRST)
     assert ClosedStore(path, identity=ANN.identity).roll_back(FIRST).arrived_since == 1
     with CableStore.open(path, identity=ANN.identity) as store:
@@ -89,16 +89,16 @@ def content_of(path: Path) -> Iterator[object]:
 
 
 @pytest.mark.parametrize("have", [only_the_kept_one, only_the_live_one, both])
-def test_a_generation_with_a_view_that_is_not_installed_is_rejected(
+def test_going_back_is_rejected_if_a_view_is_not_installed(
     have: Callable[[Path], None], tmp_path: Path, run: Run
 ) -> None:
     path = tmp_path / "store"
     have(path)
     names = {entry.name for entry in path.iterdir()}
     before = list(content_of(path))
-    status, said, told = run("generations", "--back-to", FIRST, "-s", path)
+    status, said, err = run("generations", "--back-to", FIRST, "-s", path)
     assert (status, said) == (2, "")
-    assert f"{path} has views that are not installed: own 1. Install the package" in re.sub(r"\s+", " ", told)
+    assert f"{path} has views that are not installed: own 1. Install the package" in re.sub(r"\s+", " ", err)
     with pytest.raises(OpenError, match="own 1"):
         ClosedStore(path).roll_back(FIRST)
     assert list(content_of(path)) == before
@@ -106,7 +106,7 @@ def test_a_generation_with_a_view_that_is_not_installed_is_rejected(
 
 
 @pytest.mark.parametrize("have", [only_the_kept_one, both])
-def test_with_the_view_it_is_made_live_and_has_its_rows_of_later_posts(
+def test_with_the_view_an_earlier_generation_has_the_rows_of_later_posts(
     have: Callable[[Path], None], tmp_path: Path
 ) -> None:
     path = tmp_path / "store"
@@ -120,7 +120,7 @@ def test_with_the_view_it_is_made_live_and_has_its_rows_of_later_posts(
 
 
 @pytest.mark.parametrize("later", [0, 1, 3, 9])
-def test_posts_of_a_live_database_with_another_history_come_along(tmp_path: Path, later: int) -> None:
+def test_going_back_keeps_posts_of_a_database_with_another_history(tmp_path: Path, later: int) -> None:
     """A power failure lost the live database's last writes, and new posts reuse the numbers of the lost ones."""
     path = tmp_path / "store"
     texts = [ANN.text("default", f"{number}") for number in range(5 + later)]

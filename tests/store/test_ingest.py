@@ -24,7 +24,7 @@ def verdicts(store: CableStore, posts: list[bytes], **options: bool | int) -> li
     return [outcome.verdict for outcome in store.ingest(posts, **options)]  # type: ignore[arg-type] # flags
 
 
-def test_every_post_gets_its_verdict_in_order(store: CableStore) -> None:
+def test_every_post_has_its_verdict_in_order(store: CableStore) -> None:
     good, doomed = ANN.text("default", "good"), ANN.text("default", "doomed")
     deletion = ANN.delete(doomed)
     forged = bytearray(BOB.text("default", "forged").raw)
@@ -64,7 +64,7 @@ def test_every_post_gets_its_verdict_in_order(store: CableStore) -> None:
     assert store.get(doomed.hash) is None
 
 
-def test_one_bad_post_does_not_cost_its_neighbours(store: CableStore) -> None:
+def test_an_invalid_post_does_not_affect_the_others_of_its_batch(store: CableStore) -> None:
     posts = raws(*(ANN.text("default", str(i)) for i in range(50)))
     posts[20] = posts[20][:-1] + b"?"
     posts[30] = b"garbage"
@@ -74,7 +74,7 @@ def test_one_bad_post_does_not_cost_its_neighbours(store: CableStore) -> None:
 
 
 @pytest.mark.parametrize("batch_posts", [1, 7, 100, 10_000])
-def test_any_batch_size(store: CableStore, batch_posts: int) -> None:
+def test_batches_may_have_any_size(store: CableStore, batch_posts: int) -> None:
     posts = raws(*(ANN.text("default", str(i)) for i in range(230)))
     assert verdicts(store, posts, batch_posts=batch_posts) == [V.ACCEPTED] * 230
     assert verdicts(store, posts, batch_posts=batch_posts) == [V.DUPLICATE] * 230
@@ -86,7 +86,7 @@ def _batches(
     return store.parts.writer.ingest(posts, sync=False, batch_posts=batch_posts, verify=verify)
 
 
-def test_a_batch_is_bounded_in_posts_and_bytes(store: CableStore) -> None:
+def test_a_batch_has_limits_of_posts_and_bytes(store: CableStore) -> None:
     small = raws(*(ANN.text("default", str(i)) for i in range(limits.MAX_BATCH_POSTS + 1)))
     assert [len(batch) for batch in _batches(store, small, batch_posts=10**6, verify=False)] == [
         limits.MAX_BATCH_POSTS,
@@ -98,7 +98,7 @@ def test_a_batch_is_bounded_in_posts_and_bytes(store: CableStore) -> None:
     assert max(sizes) == limits.MAX_BATCH_SIZE_BYTES // len(large[0])
 
 
-def test_posts_may_come_as_an_endless_stream(store: CableStore) -> None:
+def test_posts_may_be_an_endless_stream(store: CableStore) -> None:
     taken = 0
 
     def stream() -> Generator[bytes, None, None]:
@@ -113,14 +113,14 @@ def test_posts_may_come_as_an_endless_stream(store: CableStore) -> None:
     batches.close()  # type: ignore[attr-defined] # a generator
 
 
-def test_posts_dated_a_week_ahead_are_rejected_and_just_less_are_not() -> None:
+def test_posts_dated_a_week_ahead_are_rejected_and_earlier_ones_accepted() -> None:
     with CableStore.in_memory(options=StoreOptions(clock=lambda: START_MS)) as store:
         last, first_refused = START_MS + limits.MAX_FUTURE_MS - 1, START_MS + limits.MAX_FUTURE_MS
         posts = raws(ANN.text("default", "x", at=last), ANN.text("default", "x", at=first_refused))
         assert verdicts(store, posts) == [V.ACCEPTED, V.TOO_FAR_AHEAD]
 
 
-def test_the_week_is_not_applied_again_by_a_rebuild() -> None:
+def test_a_rebuild_does_not_apply_the_limit_of_a_week_again() -> None:
     now = START_MS
     with CableStore.in_memory(options=StoreOptions(clock=lambda: now)) as store:
         post = ANN.text("default", "x", at=START_MS + 1000)
@@ -182,7 +182,7 @@ def test_a_draft8_store_accepts_draft8_infos_and_folds_channels(tmp_path: Path) 
 # --- deletion --------------------------------------------------------------------------------------
 
 
-def test_a_deletion_before_its_target(store: CableStore) -> None:
+def test_a_deletion_applies_to_a_target_that_arrives_later(store: CableStore) -> None:
     post = ANN.text("default", "x")
     deletion = ANN.delete(post)
     assert verdicts(store, raws(deletion)) == [V.ACCEPTED]
@@ -214,7 +214,7 @@ def test_a_forged_target_does_not_complete_a_tombstone(store: CableStore) -> Non
     assert store.deletion(post.hash) is None
 
 
-def test_nobody_deletes_what_others_wrote_or_will_write(store: CableStore) -> None:
+def test_a_deletion_does_not_affect_posts_of_other_authors(store: CableStore) -> None:
     written, later = ANN.text("default", "written"), ANN.text("default", "later")
     store.ingest(raws(written, BOB.delete(written, later), later))
     assert [message.text for message in store.messages("default").messages] == ["later", "written"]
@@ -250,7 +250,7 @@ def test_of_two_deletions_the_earliest_counts_in_any_order() -> None:
     assert len(dumps) == 1
 
 
-def test_history_runs_on_through_deleted_posts(store: CableStore) -> None:
+def test_history_continues_through_deleted_posts(store: CableStore) -> None:
     first = ANN.text("default", "first")
     middle = BOB.text("default", "middle", links=(first.hash,))
     last = CYD.text("default", "last", links=(middle.hash,))
@@ -316,7 +316,7 @@ def test_a_local_only_post_is_discarded_instead_of_deleted() -> None:
 # --- several threads -------------------------------------------------------------------------------
 
 
-def test_many_writers_and_readers_at_once(store: CableStore) -> None:
+def test_many_threads_can_write_and_read_concurrently(store: CableStore) -> None:
     posts = [raws(*(person.text(f"c{n}", str(i)) for i in range(60))) for n, person in enumerate((ANN, BOB, CYD))]
     done = threading.Event()
 
@@ -347,7 +347,7 @@ def test_many_writers_and_readers_at_once(store: CableStore) -> None:
     assert len(store.heads("mine")) == 1
 
 
-def test_text_is_what_was_signed(store: CableStore) -> None:
+def test_a_text_is_returned_as_it_was_signed(store: CableStore) -> None:
     body = Text("default", "\u202eאבג \x00\x1b[31m")
     post = ANN.post(body)
     store.ingest(raws(post))

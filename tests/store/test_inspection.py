@@ -22,7 +22,7 @@ def all_posts(store: CableStore) -> list[Post]:
 
 @given(histories(max_posts=20))
 @settings(deadline=None)
-def test_the_rows_of_all_posts_are_the_whole_database(history: tuple[Dialect, list[Post]]) -> None:
+def test_the_rows_of_all_posts_are_the_complete_database(history: tuple[Dialect, list[Post]]) -> None:
     dialect, posts = history
     with store_of(dialect, posts) as store:
         found = {row for post in posts for row in store.rows_of(post.hash)}
@@ -35,7 +35,7 @@ def test_the_rows_of_all_posts_are_the_whole_database(history: tuple[Dialect, li
 
 @given(histories(max_posts=20))
 @settings(deadline=None)
-def test_pages_of_rows_are_the_whole_database(history: tuple[Dialect, list[Post]]) -> None:
+def test_pages_of_rows_cover_the_complete_database(history: tuple[Dialect, list[Post]]) -> None:
     dialect, posts = history
     with store_of(dialect, posts) as store:
         pages, after = [], None
@@ -69,7 +69,7 @@ def test_posts_are_counted_by_time(history: tuple[Dialect, list[Post]]) -> None:
 
 @given(histories(max_posts=20))
 @settings(deadline=None)
-def test_the_graph_has_the_posts_of_the_channel_and_all_that_they_link_to(history: tuple[Dialect, list[Post]]) -> None:
+def test_the_graph_has_the_posts_of_the_channel_and_their_links(history: tuple[Dialect, list[Post]]) -> None:
     dialect, posts = history
     with store_of(dialect, posts) as store:
         held = all_posts(store)

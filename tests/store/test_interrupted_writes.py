@@ -86,7 +86,7 @@ def test_followers_are_notified_of_an_interrupted_write(store: CableStore) -> No
 
 
 @failures
-def test_an_interrupted_act_applies_if_it_is_stored(
+def test_an_interrupted_action_applies_if_it_is_stored(
     store: CableStore, error: type[BaseException], written: bool
 ) -> None:
     with failing(store, error, written=written):
@@ -98,7 +98,7 @@ def test_an_interrupted_act_applies_if_it_is_stored(
 
 
 @failures
-def test_a_read_mark_that_failed_is_not_taken_for_stored(
+def test_a_failed_read_mark_does_not_count_as_stored(
     store: CableStore, error: type[BaseException], written: bool
 ) -> None:
     with failing(store, error, written=written):
@@ -110,7 +110,7 @@ def test_a_read_mark_that_failed_is_not_taken_for_stored(
 
 
 @failures
-def test_mentions_are_looked_for_after_an_interrupted_search(
+def test_mentions_are_found_after_an_interrupted_search(
     store: CableStore, error: type[BaseException], written: bool
 ) -> None:
     store.set_name("Ann")
@@ -121,7 +121,7 @@ def test_mentions_are_looked_for_after_an_interrupted_search(
 
 
 @failures
-def test_a_new_identity_is_decided_for_after_an_interruption(
+def test_moderation_applies_to_a_new_identity_after_an_interruption(
     tmp_path: Path, error: type[BaseException], written: bool
 ) -> None:
     with opened(tmp_path / "own") as own:

@@ -23,21 +23,21 @@ INVISIBLE = [
 
 
 @pytest.mark.parametrize("name", INVISIBLE, ids=ascii)
-def test_they_are_rejected_and_nothing_is_written(store: CableStore, name: str) -> None:
+def test_invisible_names_are_rejected_and_not_written(store: CableStore, name: str) -> None:
     store.set_name("ann")
     for write in (store.set_name, lambda name: store.set_info(name=name), lambda name: store.write(Info.of(name=name))):
-        with pytest.raises(ArgumentError, match=r"has only invisible characters\. Choose a visible name"):
+        with pytest.raises(ArgumentError, match=r"contains only invisible characters\. Choose a visible name"):
             write(name)
     assert store.user(store.identity.public_key).name == "ann"
 
 
 @pytest.mark.parametrize("name", INVISIBLE, ids=ascii)
-def test_nobody_opens_a_channel_that_nobody_sees(store: CableStore, name: str) -> None:
+def test_a_channel_with_an_invisible_name_cannot_be_created(store: CableStore, name: str) -> None:
     """A channel that others created is listed, and its members can write and leave."""
     store.import_identity(BOB.identity)
     for write in (store.join, lambda name: store.post(name, "hi"), lambda name: store.set_topic(name, "hi")):
         with pytest.raises(
-            ArgumentError, match=r"channel name .* has only invisible characters\. Choose a visible name"
+            ArgumentError, match=r"channel name .* contains only invisible characters\. Choose a visible name"
         ):
             write(name)
     assert [channel.name for channel in store.channels()] == []
@@ -49,7 +49,7 @@ def test_nobody_opens_a_channel_that_nobody_sees(store: CableStore, name: str) -
 
 
 @pytest.mark.parametrize("name", INVISIBLE, ids=ascii)
-def test_those_of_others_are_shown_by_key(store: CableStore, name: str) -> None:
+def test_users_with_invisible_names_are_displayed_by_key(store: CableStore, name: str) -> None:
     store.ingest(
         raws(BOB.join("default"), BOB.named(name), BOB.text("default", "hi"), ANN.text("default", f"hi {name}"))
     )
@@ -58,6 +58,6 @@ def test_those_of_others_are_shown_by_key(store: CableStore, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["a\u200b", "👍🏽", "!", "\u0e01", "한", "\ue000", "٣"], ids=ascii)
-def test_all_others_are_names(store: CableStore, name: str) -> None:
+def test_visible_names_are_accepted(store: CableStore, name: str) -> None:
     store.set_name(name)
     assert store.user(store.identity.public_key).name == name

@@ -73,7 +73,7 @@ def test_a_member_does_not_join_again(store: CableStore, body: Body) -> None:
 
 
 @BODIES
-def test_who_left_joins_again(store: CableStore, body: Body) -> None:
+def test_a_post_after_a_leave_joins_again(store: CableStore, body: Body) -> None:
     with store:
         store.write(body)
         store.leave("default")
@@ -100,14 +100,14 @@ def test_channels_are_distinguished_as_in_the_dialect(tmp_path: Path) -> None:
         ]
 
 
-def test_the_reserved_channel_is_joined_as_any_other(store: CableStore) -> None:
+def test_the_reserved_channel_is_joined_like_any_other(store: CableStore) -> None:
     """Other programs display it as a channel, and treat its authors as members."""
     with store:
         store.post(ARCHIVES_CHANNEL, "archives 1 magnet:")
         assert next(post.body for post in written(store)) == Join(ARCHIVES_CHANNEL)
 
 
-def test_what_cannot_be_written_joins_nothing(store: CableStore) -> None:
+def test_a_rejected_post_does_not_join_its_channel(store: CableStore) -> None:
     with store:
         for body in (Text("default", "x" * 4097), Topic("default", "x" * 513)):
             with pytest.raises(ArgumentError, match="cannot write this post"):
@@ -116,14 +116,14 @@ def test_what_cannot_be_written_joins_nothing(store: CableStore) -> None:
         assert list(store.channels()) == []
 
 
-def test_posts_of_others_are_joined_by_nothing(store: CableStore) -> None:
+def test_received_posts_do_not_cause_joins(store: CableStore) -> None:
     """Posts from peers and exports are stored unchanged, even those that the user wrote on another device."""
     with store:
         store.ingest(raws(BOB.text("a", "x"), ANN.text("b", "y"), BOB.topic("c", "z")))
         assert len(written(store)) == 3
 
 
-def test_dates_rise_whatever_the_clock_does(tmp_path: Path) -> None:
+def test_own_posts_have_rising_dates_if_the_clock_varies(tmp_path: Path) -> None:
     """Each own post is later than the previous one, joins included, unless the clock is set back by over a minute."""
     rng = random.Random("dates of joins rise")
     now_ms = NOW_MS

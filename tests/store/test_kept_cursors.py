@@ -44,13 +44,13 @@ class Rounds:
 
     def __call__(self, changes: Sequence[Change]) -> None:
         self.count += 1
-        assert self.count < MOST_ROUNDS, f"the program wakes itself: {changes}"
+        assert self.count < MOST_ROUNDS, f"the program notifies itself: {changes}"
         self.texts += [each.message.text for each in changes if isinstance(each, MessageAdded)]
         if len(self.texts) < POSTS:
             self.store.ingest(raws(ANN.text("default", f"text {len(self.texts)}")))
 
 
-def test_the_loop_of_the_how_to_has_a_round_for_each_post_and_continues_after_a_restart(tmp_path: Path) -> None:
+def test_the_loop_of_the_guide_runs_once_per_post_and_continues_after_a_restart(tmp_path: Path) -> None:
     follow = loop_of("docs/how-to/write-a-client.md")
     for expected in (POSTS, POSTS + 1):
         with CableStore.open(tmp_path / "store") as store:
@@ -68,7 +68,7 @@ def test_the_loop_of_the_how_to_has_a_round_for_each_post_and_continues_after_a_
             assert (rounds.count - before, rounds.texts[-1]) == (1, "while it is away")
 
 
-def test_the_loop_with_asyncio_has_a_round_for_each_post() -> None:
+def test_the_loop_with_asyncio_runs_once_per_post() -> None:
     follow = loop_of("docs/how-to/asyncio.md")
 
     async def run() -> Rounds:
@@ -85,7 +85,7 @@ def test_the_loop_with_asyncio_has_a_round_for_each_post() -> None:
 
 def keep(store: CableStore, number: int) -> None:
     store.local.put_json("bot", "place", number)
-    assert number < MOST_ROUNDS, "the program wakes itself"
+    assert number < MOST_ROUNDS, "the program notifies itself"
 
 
 def by_changes(store: CableStore, begin: ChangesCursor) -> int:
@@ -123,7 +123,7 @@ def by_watching(store: CableStore, _: str) -> int:
         (by_watching, 1),
     ],
 )
-def test_a_program_that_stores_a_cursor_ends_after_the_posts(
+def test_a_program_that_stores_its_cursor_does_not_notify_itself(
     program: Callable[[CableStore, str], int], most: int
 ) -> None:
     with CableStore.in_memory() as store:
@@ -136,7 +136,7 @@ def texts() -> list[Any]:
     return [ANN.text("default", f"text {number}") for number in range(POSTS)]
 
 
-def test_an_awaited_program_that_stores_a_cursor_ends_after_the_posts() -> None:
+def test_an_asyncio_program_that_stores_its_cursor_does_not_notify_itself() -> None:
     async def run(store: AsyncCableStore, found: AsyncIterator[object]) -> int:
         rounds = 0
         async for _ in found:

@@ -89,7 +89,7 @@ def test_a_kill_while_the_key_is_written_leaves_no_key_file(tmp_path: Path) -> N
         assert store.identity == load_identity(tmp_path / "identity")
 
 
-def test_a_kill_while_a_backup_writes_the_key_leaves_a_folder_that_is_still_one_of_a_backup(tmp_path: Path) -> None:
+def test_a_kill_while_a_backup_writes_the_key_leaves_a_valid_backup_folder(tmp_path: Path) -> None:
     with CableStore.open(tmp_path / "store") as store:
         store.post("default", "x")
     assert run(KILLED_IN_A_BACKUP, tmp_path / "store", tmp_path / "out").returncode == -signal.SIGKILL
@@ -101,7 +101,7 @@ def test_a_kill_while_a_backup_writes_the_key_leaves_a_folder_that_is_still_one_
 def test_an_empty_key_file_is_rejected_with_what_to_do(tmp_path: Path) -> None:
     CableStore.open(tmp_path).close()
     (tmp_path / "identity").touch(0o600)
-    with pytest.raises(IdentityError, match=r"identity is empty.*copy.*remove"):
+    with pytest.raises(IdentityError, match=r"identity: the file is empty.*copy.*remove"):
         CableStore.open(tmp_path)
     (tmp_path / "identity").unlink()
     with CableStore.open(tmp_path) as store:
@@ -122,14 +122,14 @@ def test_a_key_is_stored_on_a_file_system_without_hard_links(tmp_path: Path, mon
     assert [file.name for file in tmp_path.iterdir()] == ["key"]
 
 
-def test_nothing_but_the_key_file_is_left(tmp_path: Path) -> None:
+def test_saving_a_key_leaves_only_the_key_file(tmp_path: Path) -> None:
     save_identity(Identity.generate(), tmp_path / "key")
     with pytest.raises(IdentityError, match="already exists"):
         save_identity(Identity.generate(), tmp_path / "key")
     assert [file.name for file in tmp_path.iterdir()] == ["key"]
 
 
-def test_a_thread_that_looks_while_the_key_is_made_sees_it_whole_or_not_at_all() -> None:
+def test_threads_read_a_new_key_completely_or_not_at_all() -> None:
     wrong: list[BaseException] = []
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
@@ -156,7 +156,7 @@ def test_a_thread_that_looks_while_the_key_is_made_sees_it_whole_or_not_at_all()
     assert wrong == []
 
 
-def test_the_key_of_a_user_is_created_when_it_is_needed_and_once(tmp_path: Path) -> None:
+def test_the_key_of_a_user_is_created_once_when_it_is_needed(tmp_path: Path) -> None:
     with CableStore.open(tmp_path / "store") as store:
         assert store.public_key is None
         key = own_key(store)

@@ -33,7 +33,7 @@ def test_values_are_kept_by_name_and_key(store: CableStore) -> None:
     assert list(local.items("nothing")) == []
 
 
-def test_no_name_meets_the_rows_of_the_store(store: CableStore) -> None:
+def test_names_of_values_do_not_collide_with_rows_of_the_store(store: CableStore) -> None:
     for name in ("witnessed", "seed", "judged", "noted", "draft", "muted", "value"):
         store.local.put(name, "", b"x")
     store.local.set_draft("default", "text")
@@ -42,7 +42,7 @@ def test_no_name_meets_the_rows_of_the_store(store: CableStore) -> None:
     assert list(store.local.muted()) == []
 
 
-def test_drafts_and_muted_channels(store: CableStore) -> None:
+def test_drafts_and_muted_channels_are_stored(store: CableStore) -> None:
     local = store.local
     assert (local.draft("default"), local.is_muted("default")) == ("", False)
     local.set_draft("default", "I wanted")
@@ -53,7 +53,7 @@ def test_drafts_and_muted_channels(store: CableStore) -> None:
     assert (list(local.drafts()), list(local.muted())) == ([], [])
 
 
-def test_bad_values_are_rejected_and_nothing_is_lost(store: CableStore) -> None:
+def test_bad_values_are_rejected_and_stored_ones_are_kept(store: CableStore) -> None:
     local = store.local
     local.put("name", "key", b"kept")
     with pytest.raises(ArgumentError, match="262,145 bytes, the maximum is 262,144"):
@@ -101,7 +101,7 @@ def assert_full(store: CableStore) -> None:
     assert store.check().is_clean
 
 
-def test_they_come_along_to_a_new_database(tmp_path: Path) -> None:
+def test_a_rebuild_keeps_local_values(tmp_path: Path) -> None:
     path = tmp_path / "store"
     with CableStore.open(path) as store:
         store.post("default", "hello")
@@ -115,7 +115,7 @@ def test_they_come_along_to_a_new_database(tmp_path: Path) -> None:
         assert store.last_sequence == sequence
 
 
-def test_they_come_along_to_an_earlier_generation(tmp_path: Path) -> None:
+def test_going_back_keeps_local_values(tmp_path: Path) -> None:
     path = tmp_path / "store"
     with CableStore.open(path) as store:
         store.post("default", "hello")
@@ -137,7 +137,7 @@ def test_they_come_along_to_an_earlier_generation(tmp_path: Path) -> None:
         assert [event[:3] for event in store.events(timeout_s=0)] == before
 
 
-def test_nothing_that_leaves_the_store_has_them(tmp_path: Path) -> None:
+def test_exports_have_no_local_values(tmp_path: Path) -> None:
     with CableStore.open(tmp_path / "a") as store:
         store.ingest(raws(ANN.text("default", "hello")))
         digest = store.dump_digest()

@@ -50,7 +50,7 @@ def test_users_are_found_by_their_first_digits(store: CableStore) -> None:
     assert [user.name for user in store.find_users(ANN.key.hex())] == [ANN.key.hex()]
 
 
-def test_digits_that_are_a_name_and_a_key_mean_both(store: CableStore) -> None:
+def test_digits_of_a_name_and_of_a_key_find_both_users(store: CableStore) -> None:
     digits = BOB.key.hex()[:8]
     store.ingest(raws(BOB.text("default", "BUY"), CYD.named(digits)))
     assert {user.public_key for user in store.find_users(digits)} == {BOB.key, CYD.key}
@@ -62,7 +62,7 @@ def test_several_users_of_one_name_are_all_found(store: CableStore) -> None:
     assert {user.public_key for user in store.find_users("Cafe\u0301")} == {BOB.key, CYD.key}
 
 
-def test_a_long_name_is_not_taken_for_a_key(store: CableStore) -> None:
+def test_a_long_name_is_not_parsed_as_a_key(store: CableStore) -> None:
     """On macOS, a name of 32 characters may be decomposed into 64 code points, the number of digits of a key."""
     name = "\u00e9" * 32
     store.ingest(raws(BOB.named(name)))
@@ -91,7 +91,7 @@ def test_a_snapshot_finds_the_users_of_its_state(store: CableStore) -> None:
     ],
     ids=ascii,
 )
-def test_the_nearest_channel_is_meant(text: str, known: list[str], meant: str) -> None:
+def test_the_nearest_channel_is_found(text: str, known: list[str], meant: str) -> None:
     assert find_channel(text, known) == meant
     assert find_channel(text, known[::-1]) == meant
 

@@ -65,7 +65,7 @@ def histories(draw: st.DrawFn) -> list[Post]:
 
 
 @given(histories(), st.integers(1, 13))
-def test_pages_of_any_size_have_every_message_once_and_after_what_it_links_to(posts: list[Post], size: int) -> None:
+def test_pages_of_any_size_have_every_message_once_after_its_links(posts: list[Post], size: int) -> None:
     with holding(sorted(posts, key=lambda post: post.hash)) as store:
         expected = model(posts)
         assert [m.hash for m in read(store, size)] == expected
@@ -79,7 +79,7 @@ def test_pages_of_any_size_have_every_message_once_and_after_what_it_links_to(po
         assert [m.hash for m in newer] == expected[at + 1 :]
 
 
-def test_a_reply_of_a_clock_that_is_behind_follows_its_question() -> None:
+def test_a_reply_with_a_slow_clock_follows_its_question() -> None:
     for behind_ms in (1, 60_000, 20 * YEAR_MS):
         old = said("yesterday", START_MS - 86_400_000)
         question = said("where is the rake?", START_MS, old, by=BOB)
@@ -113,7 +113,7 @@ def test_a_day_after_a_message_from_tomorrow_is_read_in_order() -> None:
         assert texts(read(store, 30, newest_first=False)) == [f"{number}" for number in range(400)]
 
 
-def test_what_was_deleted_and_joins_carry_the_order_and_other_channels_do_not() -> None:
+def test_order_follows_deleted_posts_and_joins_but_not_other_channels() -> None:
     question = said("question", START_MS, by=BOB)
     gone = said("gone", START_MS - 50, question)
     join = encode_post(Join("default"), links=(gone.hash,), timestamp_ms=START_MS - 90, identity=CYD, dialect=LEGACY)
@@ -126,7 +126,7 @@ def test_what_was_deleted_and_joins_carry_the_order_and_other_channels_do_not() 
         assert texts(read(store)) == ["early", "alone", "question", "reply"]
 
 
-def test_late_messages_between_pages_change_nothing_that_is_read_later() -> None:
+def test_late_messages_between_pages_do_not_change_the_later_pages() -> None:
     posts = [said("0", START_MS)]
     for number in range(1, 40):
         posts.append(said(f"{number}", START_MS + number, posts[-1]))
@@ -142,7 +142,7 @@ def test_late_messages_between_pages_change_nothing_that_is_read_later() -> None
         assert texts(read(store))[36:39] == ["35", "reply", "36"]
 
 
-def test_what_is_known_of_one_state_is_not_used_in_another_one() -> None:
+def test_cached_positions_of_one_state_are_not_used_in_another() -> None:
     """An answer with a slow clock is at its own time before its question arrives, and after the question is removed."""
     question = said("question", START_MS, by=BOB)
     answer = said("answer", START_MS - 1000, question)
@@ -173,7 +173,7 @@ def test_texts_that_arrive_after_a_local_change_are_read() -> None:
             assert texts(read(store, newest_first=newest_first))[2:] == ["question", "answer"]
 
 
-def test_a_page_in_the_middle_follows_max_links_followed_and_no_more() -> None:
+def test_a_page_follows_at_most_max_links_followed() -> None:
     """With one more link, the last text stays at its own time, until a page from the end is read."""
     for length, is_moved in ((limits.MAX_LINKS_FOLLOWED, True), (limits.MAX_LINKS_FOLLOWED + 1, False)):
         posts = [said("question", START_MS)]

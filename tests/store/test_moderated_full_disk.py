@@ -73,7 +73,7 @@ print(*sorted(reported))
 
 @pytest.mark.thorough("posts", "user")
 @pytest.mark.parametrize("what", ["channel", "user", "posts"])
-def test_a_drop_is_in_force_unless_it_reports_an_error(tmp_path: Path, what: str) -> None:
+def test_a_drop_is_in_force_unless_it_raises_an_error(tmp_path: Path, what: str) -> None:
     with CableStore.open(tmp_path / "base", identity=ANN.identity) as store:
         store.ingest(raws(*(BOB.text("c", f"{i} " + "x" * 300) for i in range(60))), verify=False)
     environment = os.environ | {"PYTHONPATH": str(SUPPORT)}

@@ -118,7 +118,7 @@ def assert_whole(store: CableStore, posts: list[Post]) -> None:
 @pytest.mark.thorough
 @settings(max_examples=max(settings().max_examples // 2, 10))
 @given(histories(), st.randoms(use_true_random=False), st.lists(st.integers(1, 9), max_size=8), st.booleans())
-def test_any_order_holds_the_same(
+def test_actions_in_any_order_have_the_same_result(
     history: tuple[Dialect, list[Post]], random: Random, cuts: list[int], rebuilds: bool
 ) -> None:
     dialect, drawn = history

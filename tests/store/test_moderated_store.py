@@ -40,7 +40,7 @@ def store() -> Iterator[CableStore]:
 # --- hiding (moderation.md 4.3, 5.1.3.4, 5.1.3.5) -------------------------------------------------
 
 
-def test_a_hidden_user_is_left_out_marked_or_shown(store: CableStore) -> None:
+def test_messages_of_a_hidden_user_are_omitted_marked_or_shown(store: CableStore) -> None:
     posts = chain(BOB, CYD, BOB)
     verdicts_of(store, *posts)
     store.moderation.hide(users=[BOB.key], reason="too loud")
@@ -74,7 +74,7 @@ def test_a_user_unhidden_in_one_channel_is_hidden_in_the_others(store: CableStor
     assert not store.user(BOB.key, "d").is_hidden
 
 
-def test_hiding_and_unhiding_one_post(store: CableStore) -> None:
+def test_one_post_can_be_hidden_and_unhidden(store: CableStore) -> None:
     posts = chain(BOB, BOB)
     verdicts_of(store, *posts)
     store.moderation.hide(posts=[posts[0].hash])
@@ -85,7 +85,7 @@ def test_hiding_and_unhiding_one_post(store: CableStore) -> None:
     assert store.moderation.own_acts("hide", posts[0].hash) == []
 
 
-def test_what_an_admin_hides_is_hidden_until_the_act_is_deleted(store: CableStore) -> None:
+def test_posts_that_an_admin_hides_are_hidden_until_the_action_is_deleted(store: CableStore) -> None:
     verdicts_of(store, CYD.text("c", "x"))
     store.moderation.set_role(BOB.key, UserRole.ADMIN)
     assert store.user(BOB.key).role is UserRole.ADMIN
@@ -98,7 +98,7 @@ def test_what_an_admin_hides_is_hidden_until_the_act_is_deleted(store: CableStor
     assert texts(store.messages("c").messages) == ["x"]
 
 
-def test_a_page_reads_a_named_most_of_rows(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_reads_at_most_max_page_rows_read(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
     verdicts_of(store, *(BOB.text("c", f"b{number}") for number in range(30)), CYD.text("c", "seen", at=START_MS - 1))
     store.moderation.hide(users=[BOB.key])
     monkeypatch.setattr(limits, "MAX_PAGE_ROWS_READ", 10)
@@ -123,7 +123,7 @@ def test_a_snapshot_keeps_its_decisions(store: CableStore) -> None:
     assert texts(store.messages("c").messages) == []
 
 
-def test_a_private_act_changes_no_answer(store: CableStore) -> None:
+def test_a_private_action_does_not_change_answers_to_peers(store: CableStore) -> None:
     verdicts_of(store, BOB.text("c", "x"), CYD.text("c", "y"))
 
     def said() -> object:
@@ -148,7 +148,7 @@ def test_a_private_act_changes_no_answer(store: CableStore) -> None:
     assert store.user(CYD.key).role is UserRole.MOD
 
 
-def test_a_list_of_channels_looks_up_the_hidden_users_who_wrote(
+def test_a_list_of_channels_reads_only_hidden_users_who_wrote(
     store: CableStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     channels = ["c", "d", "e"]
@@ -215,7 +215,7 @@ def test_a_block_counts_for_later_posts_of_its_batch(store: CableStore) -> None:
 # --- writing ---------------------------------------------------------------------------------------
 
 
-def test_acts_that_the_specification_forbids_are_rejected(store: CableStore) -> None:
+def test_actions_that_the_specification_forbids_are_rejected(store: CableStore) -> None:
     text, topic = BOB.text("c", "x"), BOB.topic("c", "t")
     verdicts_of(store, text, topic, CYD.post(Info.of(accept_role=False)))
     moderation, sequence = store.moderation, store.last_sequence
@@ -251,7 +251,7 @@ def test_acts_that_the_specification_forbids_are_rejected(store: CableStore) -> 
     assert store.moderation.in_force() == []
 
 
-def test_private_acts_are_undone_privately_only(store: CableStore) -> None:
+def test_private_actions_are_undone_only_privately(store: CableStore) -> None:
     verdicts_of(store, BOB.text("c", "x"))
     store.moderation.hide(users=[BOB.key], private=True)
     with pytest.raises(ArgumentError, match="privately"):
@@ -269,7 +269,7 @@ def test_private_acts_are_undone_privately_only(store: CableStore) -> None:
     assert post.body.privacy == LOCAL_ONLY
 
 
-def test_posts_of_two_channels_are_acted_on_in_two_posts_and_one_write(store: CableStore) -> None:
+def test_dropping_posts_of_two_channels_writes_one_action_per_channel(store: CableStore) -> None:
     one, two = BOB.text("c", "x"), BOB.text("D", "y")
     verdicts_of(store, one, two)
     posts = store.moderation.drop(posts=[one.hash, two.hash]).posts
@@ -294,7 +294,7 @@ def test_a_dry_run_reports_and_changes_nothing(store: CableStore) -> None:
     assert store.user(BOB.key).role is UserRole.USER
 
 
-def test_a_dry_run_makes_no_key_and_reports_the_same_as_with_one(tmp_path: Path) -> None:
+def test_a_dry_run_creates_no_key_and_reports_the_same_changes(tmp_path: Path) -> None:
     with CableStore.open(tmp_path, options=StoreOptions(clock=clock)) as store:
         verdicts_of(store, *(posts := chain(BOB, CYD)))
         verdicts_of(store, BOB.post(Moderation("", 0, "", (CYD.key,), Action.HIDE_USER), at=NOW_MS + 1000))
@@ -341,12 +341,12 @@ def test_the_seed_is_kept_until_it_is_revoked(tmp_path: Path) -> None:
         store.moderation.revoke_seed()
         assert store.user(BOB.key).role is UserRole.USER
         assert verdicts_of(store, CYD.text("c", "y")) == [Verdict.DROPPED]  # earlier actions stay applied (4.7.2)
-        with pytest.raises(ArgumentError, match="no moderation seed"):
+        with pytest.raises(ArgumentError, match="cannot revoke the moderation seed"):
             store.moderation.revoke_seed()
         assert_clean(store)
 
 
-def test_a_deletion_that_is_rejected_leaves_private_acts_as_they_are(store: CableStore) -> None:
+def test_a_rejected_deletion_does_not_change_private_actions(store: CableStore) -> None:
     verdicts_of(store, foreign := CYD.text("c", "x"))
     effect = store.moderation.hide(users=[CYD.key], private=True)
     (private,) = [post.hash for post in effect.posts]
@@ -362,7 +362,7 @@ def test_a_deletion_that_is_rejected_leaves_private_acts_as_they_are(store: Cabl
 # --- lists and events ------------------------------------------------------------------------------
 
 
-def test_lists_say_who_when_and_why(store: CableStore) -> None:
+def test_lists_report_author_time_and_reason(store: CableStore) -> None:
     verdicts_of(store, CYD.text("c", "x"))
     store.moderation.set_role(BOB.key, UserRole.MOD, reason="helps")
     store.moderation.hide(users=[CYD.key], channel="c", reason="rude")
@@ -418,7 +418,7 @@ def test_an_unmoderated_store_keeps_and_shows_everything() -> None:
         assert store.moderation.decisions is None
 
 
-def test_a_store_that_gets_an_identity_decides_for_it(tmp_path: Path) -> None:
+def test_moderation_applies_to_an_identity_that_is_added_later(tmp_path: Path) -> None:
     with CableStore.open(tmp_path, options=StoreOptions(clock=clock)) as store:
         verdicts_of(store, BOB.text("c", "x"), ANN.post(Moderation("", 0, "", (BOB.key,), Action.HIDE_USER)))
         assert texts(store.messages("c").messages) == ["x"]

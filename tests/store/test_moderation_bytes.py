@@ -67,7 +67,7 @@ def read_by_hand(raw: bytes) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", [ROLE, MODERATION, BLOCK, UNBLOCK])
-def test_acts_of_cable_js_are_acts_here(kind: int) -> None:
+def test_actions_of_cable_js_are_decoded(kind: int) -> None:
     """Bytes, hash and signature are known answers. The store decodes the same fields."""
     vector = ACTS[kind]
     raw, fields = bytes.fromhex(vector["hex"]), vector["fields"]
@@ -94,7 +94,9 @@ def test_acts_of_cable_js_are_acts_here(kind: int) -> None:
 
 @pytest.mark.thorough
 @given(st.integers(1, 16), st.text("aé漢", max_size=42), st.booleans(), st.booleans())
-def test_what_is_written_is_read_by_a_second_implementation(count: int, reason: str, drop: bool, notify: bool) -> None:
+def test_written_actions_are_decoded_by_a_second_implementation(
+    count: int, reason: str, drop: bool, notify: bool
+) -> None:
     """All actions have their fields in order, and up to 16 recipients. cable.js handles a reason of 128 bytes."""
     users, at_ms = USERS[:count], 1_700_000_000_000
     with CableStore.in_memory(options=StoreOptions(verify_threads=1, clock=lambda: at_ms)) as store:
@@ -120,11 +122,11 @@ def test_what_is_written_is_read_by_a_second_implementation(count: int, reason: 
         assert (found["drop channel"]["recipients"], found["drop channel"]["channel"]) == ([], "elsewhere")
         assert (found["block"]["drop"], found["block"]["notify"]) == (drop, notify)
         assert (found["unblock"]["recipients"], found["unblock"]["undrop"]) == (users, drop)
-        is_borne = len(reason.encode()) <= 128
-        assert all(handles_post(effect.posts[0].raw) is is_borne for effect in acts.values())
+        is_safe = len(reason.encode()) <= 128
+        assert all(handles_post(effect.posts[0].raw) is is_safe for effect in acts.values())
 
 
-def test_what_a_second_implementation_cannot_read_is_not_written() -> None:
+def test_actions_that_a_second_implementation_cannot_read_are_not_written() -> None:
     with CableStore.in_memory(options=StoreOptions(verify_threads=1)) as store:
         moderator = store.moderation
         with pytest.raises(ArgumentError, match="Name 1 to 16"):

@@ -31,7 +31,7 @@ KEY = "0123456789abcdef" * 4
         ("-bob-", "bob"),
     ],
 )
-def test_a_text_names(text: str, name: str) -> None:
+def test_a_text_contains_a_name(text: str, name: str) -> None:
     assert is_named(folded(text), folded_name(name))
 
 
@@ -51,7 +51,7 @@ def test_a_text_names(text: str, name: str) -> None:
         ("रामा", "राम"),
     ],
 )
-def test_a_text_does_not_name(text: str, name: str) -> None:
+def test_a_part_of_a_word_is_not_a_name(text: str, name: str) -> None:
     assert not is_named(folded(text), folded_name(name))
 
 
@@ -68,7 +68,7 @@ def test_a_text_does_not_name(text: str, name: str) -> None:
         (f"{KEY[:8]}x {KEY[:9]}", True),
     ],
 )
-def test_a_key_names(text: str, names: bool) -> None:
+def test_a_text_contains_the_first_digits_of_a_key(text: str, names: bool) -> None:
     assert has_key(folded(text), KEY) is names
 
 
@@ -94,7 +94,7 @@ def test_a_key_names(text: str, names: bool) -> None:
         ("@bob.smith", "bob.smith"), ("ann—what", "ann"), ("@ann，你好", "ann"),
     ],
 )  # fmt: skip
-def test_a_text_names_in_any_script(text: str, name: str) -> None:
+def test_a_text_contains_a_name_in_any_script(text: str, name: str) -> None:
     assert is_named(folded(text), folded_name(name))
     assert is_named(folded(f"hi {text}"), folded_name(name))
 
@@ -112,11 +112,11 @@ def test_a_text_names_in_any_script(text: str, name: str) -> None:
         ("<a\u200bnn> hi", "ann"), ("a\u2060nn", "ann"), ("\u200b\u200b", "\u200b\u200b"), ("@\u3164", "\u3164"),
     ],
 )  # fmt: skip
-def test_parts_of_words_addresses_and_paths_name_nobody(text: str, name: str) -> None:
+def test_parts_of_words_addresses_and_paths_are_not_names(text: str, name: str) -> None:
     assert not is_named(folded(text), folded_name(name))
 
 
-def test_an_address_has_no_key() -> None:
+def test_addresses_and_paths_contain_no_key() -> None:
     assert not has_key(folded(f"see https://example.org/{KEY}"), KEY)
     assert not has_key(folded(f"src/{KEY[:8]}.py"), KEY)
     assert has_key(folded(f"@{KEY[:8]}님"), KEY)

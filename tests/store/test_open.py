@@ -21,7 +21,7 @@ from cablestore.store.key_file import load_identity, parse_identity, save_identi
 from cablestore.views import CATALOG
 
 
-def test_a_new_store_is_made_and_opened_again(tmp_path: Path) -> None:
+def test_a_new_store_is_created_and_opened_again(tmp_path: Path) -> None:
     with CableStore.open(tmp_path / "a" / "b") as store:
         post = store.post("default", "hello")
     with CableStore.open(tmp_path / "a" / "b", create=False) as store:
@@ -37,7 +37,7 @@ def test_a_store_keeps_its_dialect(tmp_path: Path) -> None:
         CableStore.open(tmp_path, dialect=LEGACY)
 
 
-def test_no_store_and_not_allowed_to_make_one(tmp_path: Path) -> None:
+def test_a_missing_store_is_not_created_without_permission(tmp_path: Path) -> None:
     with pytest.raises(OpenError, match="cablestore init"):
         CableStore.open(tmp_path / "nothing", create=False)
     with pytest.raises(OpenError, match="cablestore init"):
@@ -45,14 +45,14 @@ def test_no_store_and_not_allowed_to_make_one(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_foreign_folder_is_left_alone(tmp_path: Path) -> None:
+def test_a_foreign_folder_is_not_changed(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
     with pytest.raises(OpenError, match=r"it contains thesis\.tex"):
         CableStore.open(tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == ["thesis.tex"]
 
 
-def test_a_foreign_leveldb_is_left_alone(tmp_path: Path) -> None:
+def test_a_foreign_leveldb_is_not_changed(tmp_path: Path) -> None:
     LevelDB(tmp_path, create=True).close()
     before = sorted(file.name for file in tmp_path.iterdir())
     with pytest.raises(OpenError, match="is not a store: it contains "):
@@ -66,25 +66,25 @@ def test_a_file_is_not_a_store(tmp_path: Path) -> None:
         CableStore.open(tmp_path / "file")
 
 
-def test_a_newer_format_is_not_touched(tmp_path: Path) -> None:
+def test_a_newer_format_is_rejected(tmp_path: Path) -> None:
     CableStore.open(tmp_path).close()
     header = json.loads((tmp_path / "STORE").read_text())
     (tmp_path / "STORE").write_text(json.dumps(header | {"format": 99}))
-    with pytest.raises(OpenError, match=r"format 99, this version of cablestore reads 1\. Install a newer version"):
+    with pytest.raises(OpenError, match=r"format 99, but this version of cablestore reads 1\. Install a newer version"):
         CableStore.open(tmp_path)
 
 
 @pytest.mark.parametrize(
     "text", ["", "{}", "null", "[]", '{"format": 1}', "\x00\xff", '{"format": "x", "dialect": 1, "generation": 2}']
 )
-def test_a_damaged_header_is_not_a_header(tmp_path: Path, text: str) -> None:
+def test_a_damaged_header_is_rejected(tmp_path: Path, text: str) -> None:
     CableStore.open(tmp_path).close()
     (tmp_path / "STORE").write_bytes(text.encode("latin-1"))
     with pytest.raises(OpenError, match="is not the header of a store"):
         CableStore.open(tmp_path)
 
 
-def test_a_header_without_the_id_of_the_store_gets_one(tmp_path: Path) -> None:
+def test_an_id_is_added_to_a_header_without_one(tmp_path: Path) -> None:
     with CableStore.open(tmp_path) as store:
         store.post("default", "kept")
     header = json.loads((tmp_path / "STORE").read_text())
@@ -98,14 +98,14 @@ def test_a_header_without_the_id_of_the_store_gets_one(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "STORE").read_text()) == given
 
 
-def test_a_header_that_points_elsewhere(tmp_path: Path) -> None:
+def test_a_header_with_a_path_outside_the_folder_is_rejected(tmp_path: Path) -> None:
     CableStore.open(tmp_path).close()
     (tmp_path / "STORE").write_text('{"format": 1, "dialect": "legacy", "generation": "../../etc"}')
     with pytest.raises(OpenError, match="is not a generation"):
         CableStore.open(tmp_path)
 
 
-def test_an_unknown_dialect(tmp_path: Path) -> None:
+def test_an_unknown_dialect_is_rejected(tmp_path: Path) -> None:
     CableStore.open(tmp_path).close()
     (tmp_path / "STORE").write_text('{"format": 1, "dialect": "klingon", "generation": "generation-000001"}')
     with pytest.raises(OpenError, match="unknown dialect 'klingon'"):
@@ -163,7 +163,7 @@ def test_a_second_open_in_this_process_is_rejected_and_keeps_the_lock(tmp_path: 
     CableStore.open(tmp_path).close()
 
 
-def test_a_lock_left_by_a_dead_process_does_not_hold(tmp_path: Path) -> None:
+def test_a_lock_left_by_a_killed_process_is_ignored(tmp_path: Path) -> None:
     killed = (
         f"import cablestore, os, signal; s = cablestore.CableStore.open({str(tmp_path)!r}); os.kill(os.getpid(), 9)"
     )
@@ -202,7 +202,7 @@ def open_up(path: Path) -> None:
             return
 
 
-def test_a_read_only_folder_is_a_clear_error(tmp_path: Path) -> None:
+def test_a_read_only_folder_raises_a_clear_error(tmp_path: Path) -> None:
     with CableStore.open(tmp_path / "store") as store:
         store.post("default", "x")
         digest = store.dump_digest()
@@ -218,7 +218,7 @@ def test_a_read_only_folder_is_a_clear_error(tmp_path: Path) -> None:
         assert store.dump_digest() == digest
 
 
-def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_raises_a_storage_error(tmp_path: Path) -> None:
     open_up(tmp_path)
     tmp_path.chmod(0o555)
     said = as_nobody(tmp_path / "store", create=True)
@@ -245,7 +245,7 @@ def test_a_closed_store_raises_an_error(tmp_path: Path) -> None:
 # --- identity --------------------------------------------------------------------------------------
 
 
-def test_the_key_is_made_when_first_needed_and_only_ours(tmp_path: Path) -> None:
+def test_the_key_is_created_when_first_needed_and_readable_only_by_its_user(tmp_path: Path) -> None:
     with CableStore.open(tmp_path) as store:
         store.ingest(raws(ANN.text("default", "x")))
         assert not (tmp_path / "identity").exists()
@@ -255,7 +255,7 @@ def test_the_key_is_made_when_first_needed_and_only_ours(tmp_path: Path) -> None
         assert store.identity.public_key == public_key
 
 
-def test_the_key_has_mode_0600_whatever_the_umask(tmp_path: Path) -> None:
+def test_the_key_has_mode_0600_for_any_umask(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         save_identity(Identity.generate(), tmp_path / "key")
@@ -291,7 +291,7 @@ def test_a_key_that_others_can_read_is_rejected(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "zz", "00" * 31, "00" * 64, "00" * 33, "ü" * 64])
-def test_invalid_keys(text: str) -> None:
+def test_invalid_keys_are_rejected(text: str) -> None:
     with pytest.raises(IdentityError):
         parse_identity(text)
 
@@ -313,13 +313,13 @@ def test_a_given_identity_is_used_and_not_written(tmp_path: Path) -> None:
     assert not (tmp_path / "identity").exists()
 
 
-def test_a_missing_key_file(tmp_path: Path) -> None:
+def test_a_missing_key_file_raises_an_error(tmp_path: Path) -> None:
     with pytest.raises(IdentityError, match="cannot read the identity"):
         load_identity(tmp_path / "none")
 
 
 @pytest.mark.parametrize("digits", ["5eed" * 16 + "5", "5eed" * 15, "5eed" * 15 + "seed", "5eed" * 31 + "seed"])
-def test_a_key_file_of_the_wrong_form_is_named_and_not_shown(tmp_path: Path, digits: str) -> None:
+def test_a_malformed_key_file_is_named_and_not_shown(tmp_path: Path, digits: str) -> None:
     key_file = tmp_path / "key"
     key_file.write_text(digits)
     key_file.chmod(0o600)

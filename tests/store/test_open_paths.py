@@ -76,7 +76,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("kind", PATHS)
-def test_a_path_where_no_store_can_be(folder: Path, kind: str, way: str) -> None:
+def test_an_unusable_path_raises_a_short_error(folder: Path, kind: str, way: str) -> None:
     path, error, words = PATHS[kind]
     before = sorted(folder.rglob("*"))
     if way in {"open without making", "rebuild"} and kind == "below proc":
@@ -90,7 +90,7 @@ def test_a_path_where_no_store_can_be(folder: Path, kind: str, way: str) -> None
     assert sorted(folder.rglob("*")) == before
 
 
-def test_a_current_folder_that_was_removed(folder: Path) -> None:
+def test_a_removed_current_folder_raises_an_error(folder: Path) -> None:
     gone = folder / "gone"
     gone.mkdir()
     os.chdir(gone)
@@ -110,7 +110,7 @@ def test_a_link_to_a_folder_is_followed(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o000, 0o400, 0o500])
-def test_a_folder_that_may_not_be_written(mode: int) -> None:
+def test_a_folder_without_write_permission_raises_an_error(mode: int) -> None:
     """The test runs in a process without the rights of root, who may use every folder."""
     program = (
         "import os, sys; from cablestore import CableStore; CableStore.open('first').close()\n"

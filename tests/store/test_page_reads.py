@@ -79,7 +79,7 @@ def page(store: CableStore, size: int, *, newest_first: bool = True) -> tuple[li
 
 
 @pytest.mark.parametrize("newest_first", [True, False])
-def test_a_page_looks_up_no_links_where_clocks_agree(*, newest_first: bool) -> None:
+def test_a_page_reads_no_links_if_clocks_agree(*, newest_first: bool) -> None:
     """A page reads each of its posts once, joins between them too, and a few posts after its end."""
     posts = conversation(600)
     with holding(posts) as store:
@@ -90,7 +90,7 @@ def test_a_page_looks_up_no_links_where_clocks_agree(*, newest_first: bool) -> N
     assert reads["data"] <= 150
 
 
-def test_a_page_looks_up_links_near_a_reply_of_a_slow_clock_alone() -> None:
+def test_a_page_reads_links_only_near_a_reply_with_a_slow_clock() -> None:
     posts = conversation(600)
     question = next(post for post in posts[590:] if isinstance(post.body, Text))
     slow = CYD.text("default", "slow", at=START_MS - FAR_MS, links=(question.hash,))
@@ -105,7 +105,7 @@ def test_a_page_looks_up_links_near_a_reply_of_a_slow_clock_alone() -> None:
     ("limit", "value"),
     [("MAX_ENDS_READ", 0), ("MAX_ROWS_AHEAD", 2), ("MAX_KNOWN_POSITIONS", 3), ("MAX_ARRIVALS_FOLLOWED", 0)],
 )
-def test_limits_of_what_is_read_ahead_and_remembered_change_no_order(
+def test_limits_of_reads_and_caches_do_not_change_the_order(
     limit: str, value: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     posts = conversation(120)
@@ -142,7 +142,7 @@ def model(posts: Sequence[Post]) -> list[bytes]:
 
 @pytest.mark.thorough
 @given(st.integers(2, 40), st.integers(1, 9), st.randoms(use_true_random=False))
-def test_pages_between_arrivals_are_those_of_a_store_that_was_read_once(count: int, size: int, rng: Random) -> None:
+def test_pages_between_arrivals_have_the_order_of_a_new_store(count: int, size: int, rng: Random) -> None:
     """Posts arrive in batches of different sizes, some of them late. Pages in both directions are read in between."""
     posts = conversation(count, rng.randrange(1000))
     for number in range(rng.randrange(3)):
@@ -165,7 +165,7 @@ def test_pages_between_arrivals_are_those_of_a_store_that_was_read_once(count: i
                 assert [message.hash for message in found] == wanted[at + 1 :][:size]
 
 
-def test_what_others_say_of_deleted_posts_may_have_cycles(tmp_path: Path) -> None:
+def test_claimed_links_of_deleted_posts_may_be_cyclic(tmp_path: Path) -> None:
     """A skeleton in an export claims a link from a deleted post to a text that links to the deleted post."""
     gone = BOB.text("default", "gone", at=START_MS)
     text = ANN.text("default", "text", at=START_MS + 1, links=(gone.hash,))

@@ -101,7 +101,7 @@ def no_caution(monkeypatch: pytest.MonkeyPatch) -> None:
     st.lists(st.integers(1, 50), min_size=1, max_size=3),
     st.booleans(),
 )
-def test_the_same_outcomes_and_rows_as_with_one_thread(
+def test_several_threads_have_the_outcomes_and_rows_of_one(
     history: tuple[Dialect, list[Post]], ways: list[str], sizes: list[int], moderated: bool
 ) -> None:
     dialect, posts = history
@@ -109,7 +109,9 @@ def test_the_same_outcomes_and_rows_as_with_one_thread(
 
 
 @pytest.mark.parametrize("caution", [0, 3, 100])
-def test_a_long_history(rng: random.Random, monkeypatch: pytest.MonkeyPatch, caution: int) -> None:
+def test_a_long_history_has_the_outcomes_and_rows_of_one_thread(
+    rng: random.Random, monkeypatch: pytest.MonkeyPatch, caution: int
+) -> None:
     monkeypatch.setattr(intake, "_CAUTIOUS_BATCHES", caution)
     posts = long_history(rng, 300)
     came = arriving(posts, rng.choices(WAYS, k=len(posts)))
@@ -120,7 +122,7 @@ def test_a_long_history(rng: random.Random, monkeypatch: pytest.MonkeyPatch, cau
 # --- forged posts ----------------------------------------------------------------------------------
 
 
-def test_forged_posts_leave_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forged_posts_leave_no_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(intake, "_CAUTIOUS_BATCHES", 0)
     own = AUTHORS[0]
     with CableStore.in_memory(
@@ -159,7 +161,7 @@ def test_forged_posts_leave_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
         assert store.check().is_clean
 
 
-def test_few_batches_are_planned_twice_while_forged_posts_come() -> None:
+def test_few_batches_are_planned_twice_while_forged_posts_arrive() -> None:
     planned: list[Post] = []
 
     def noting(post: Post) -> list[tuple[bytes, bytes]]:
@@ -185,7 +187,7 @@ def refusing(post: Post) -> list[tuple[bytes, bytes]]:
     return [(b"!x!own!" + post.hash_hex, b"")]
 
 
-def test_a_plan_that_raises_counts_only_if_the_signatures_are_right() -> None:
+def test_an_error_of_a_plan_is_raised_only_if_the_signatures_are_valid() -> None:
     catalog = CATALOG.extended([View("own", 1, (b"!x!own!",), "", types=frozenset({TEXT}), rows=refusing)])
     good, bad = ANN.text("default", "good"), ANN.text("default", "defect")
     with CableStore.in_memory(options=StoreOptions(catalog=catalog, verify_threads=2)) as store:
@@ -201,7 +203,7 @@ def test_a_plan_that_raises_counts_only_if_the_signatures_are_right() -> None:
 # --- threads ---------------------------------------------------------------------------------------
 
 
-def test_many_threads_store_at_once(rng: random.Random) -> None:
+def test_many_threads_can_store_posts_concurrently(rng: random.Random) -> None:
     posts = [person.text("default", str(number)) for number in range(150) for person in (ANN, BOB)]
     with CableStore.in_memory(options=StoreOptions(verify_threads=3)) as store, ThreadPoolExecutor(6) as pool:
 
@@ -221,7 +223,7 @@ def test_many_threads_store_at_once(rng: random.Random) -> None:
         assert store.check(signatures=True).is_clean
 
 
-def test_a_store_closed_while_posts_are_verified() -> None:
+def test_a_store_can_be_closed_while_posts_are_verified() -> None:
     posts = [BOB.text("default", str(number)).raw for number in range(200)]
     for _ in range(5):
         store = CableStore.in_memory(options=StoreOptions(verify_threads=2))

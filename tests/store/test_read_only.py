@@ -83,7 +83,7 @@ def assert_reads(path: Path, digest: str, scratch: Path) -> None:
         assert store.dump_digest() == digest
 
 
-def test_a_read_only_disk(made: tuple[Path, str], tmp_path: Path) -> None:
+def test_a_store_on_a_read_only_disk_can_be_read(made: tuple[Path, str], tmp_path: Path) -> None:
     with read_only_disk(made[0], tmp_path / "disk") as disk:
         assert_reads(disk, made[1], tmp_path)
         with pytest.raises(StorageError, match=r"Read-only file system\. .* --read-only"):
@@ -92,7 +92,9 @@ def test_a_read_only_disk(made: tuple[Path, str], tmp_path: Path) -> None:
             ClosedStore(disk).rebuild()
 
 
-def test_a_full_disk(made: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_on_a_full_disk_can_be_read(
+    made: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Temporary files are created elsewhere if TMPDIR is on the full disk."""
     with full_disk(made[0], tmp_path / "disk") as disk:
         monkeypatch.setenv("TMPDIR", str(disk.parent))
@@ -101,7 +103,7 @@ def test_a_full_disk(made: tuple[Path, str], tmp_path: Path, monkeypatch: pytest
             CableStore.open(disk)
 
 
-def test_a_store_whose_process_was_killed(made: tuple[Path, str], tmp_path: Path) -> None:
+def test_a_store_of_a_killed_process_is_read_without_changes(made: tuple[Path, str], tmp_path: Path) -> None:
     """LevelDB's log has rows that are not in a table yet, and opening the store must not write a table."""
     code = f"""
         import os, signal
@@ -123,7 +125,7 @@ def test_a_store_whose_process_was_killed(made: tuple[Path, str], tmp_path: Path
     assert snapshot(made[0]) == before
 
 
-def test_a_store_of_another_user(made: tuple[Path, str]) -> None:
+def test_a_store_of_another_user_can_be_read(made: tuple[Path, str]) -> None:
     """The key file is private, so the moderation of the last writer's key applies. The reader cannot write."""
     with foreign_copy(made[0]) as path:
         before = snapshot(path)
@@ -171,7 +173,7 @@ def test_every_write_is_rejected(made: tuple[Path, str], write: Callable[[CableS
     assert snapshot(made[0]) == before
 
 
-def test_no_key_is_made(tmp_path: Path) -> None:
+def test_no_key_is_created(tmp_path: Path) -> None:
     with CableStore.open(tmp_path / "store") as store:
         store.ingest(raws(ANN.text("default", "word")))
     with CableStore.open(tmp_path / "store", read_only=True) as store:
@@ -189,7 +191,7 @@ def test_a_key_file_of_a_disk_without_modes_is_read(made: tuple[Path, str]) -> N
         assert store.public_key is not None
 
 
-def test_many_read_while_nobody_writes(made: tuple[Path, str]) -> None:
+def test_many_readers_can_open_a_store_and_exclude_writers(made: tuple[Path, str]) -> None:
     with CableStore.open(made[0], read_only=True), CableStore.open(made[0], read_only=True) as store:
         with pytest.raises(StoreLockedError, match="open read-only"):
             CableStore.open(made[0])
@@ -204,7 +206,7 @@ def test_many_read_while_nobody_writes(made: tuple[Path, str]) -> None:
     assert not (made[0] / "lock").exists()
 
 
-def test_nothing_is_made_where_there_is_no_store(tmp_path: Path) -> None:
+def test_a_missing_store_is_not_created(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for name in ("missing", "empty"):
         with pytest.raises(OpenError, match="no store found at"):
@@ -217,11 +219,11 @@ def test_a_lost_database_is_reported(made: tuple[Path, str]) -> None:
     (generation,) = made[0].glob("generation-*")
     for file in generation.iterdir():
         file.unlink()
-    with pytest.raises(CorruptStoreError, match="contains no database"):
+    with pytest.raises(CorruptStoreError, match="does not contain a database"):
         CableStore.open(made[0], read_only=True)
 
 
-def test_temporary_files_are_removed_also_after_a_kill(made: tuple[Path, str], temporary: Path) -> None:
+def test_temporary_files_are_removed_even_after_a_kill(made: tuple[Path, str], temporary: Path) -> None:
     code = f"""
 import os, signal
 from cablestore import CableStore

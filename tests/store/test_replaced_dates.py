@@ -140,7 +140,7 @@ EACH = pytest.mark.parametrize(("before", "act", "see", "expected"), CASES.value
 
 @EACH
 @pytest.mark.parametrize("ahead_ms", AHEAD)
-def test_an_own_post_takes_effect_after_the_clock_was_corrected(
+def test_an_own_post_takes_effect_after_a_correction_of_the_clock(
     store: CableStore, clock: SetClock, before: Do, act: Do, see: See, expected: object, ahead_ms: int
 ) -> None:
     """The post also takes effect in every other store, in any order of arrival. No post is dated a week or more
@@ -160,7 +160,7 @@ def test_an_own_post_takes_effect_after_the_clock_was_corrected(
 
 
 @EACH
-def test_an_own_post_that_cannot_take_effect_is_rejected_with_what_is_in_the_way(
+def test_an_own_post_that_cannot_take_effect_is_rejected_with_the_cause(
     store: CableStore, clock: SetClock, before: Do, act: Do, see: See, expected: object
 ) -> None:
     clock.now_ms = NOW_MS + 3650 * DAY_MS
@@ -196,7 +196,7 @@ def test_the_command_succeeds_from_the_time_that_the_error_names(store: CableSto
     assert store.user(ANN.key).name == "new"
 
 
-def test_an_error_lists_some_of_many_posts_in_the_way(store: CableStore, clock: SetClock) -> None:
+def test_an_error_lists_a_limited_number_of_blocking_posts(store: CableStore, clock: SetClock) -> None:
     """MAX_POSTS_IN_THE_WAY_LISTED: the command that deletes the posts stays short."""
     clock.now_ms = NOW_MS + 30 * DAY_MS
     for number in range(limits.MAX_POSTS_IN_THE_WAY_LISTED):
@@ -212,7 +212,7 @@ def test_an_error_lists_some_of_many_posts_in_the_way(store: CableStore, clock: 
     assert "more posts follow" not in str(raised.value)
 
 
-def test_a_message_to_a_channel_that_one_left_joins_once(store: CableStore, clock: SetClock) -> None:
+def test_messages_to_a_channel_after_a_leave_join_it_once(store: CableStore, clock: SetClock) -> None:
     clock.now_ms = NOW_MS + 2 * DAY_MS
     store.join("shed")
     store.leave("shed")
@@ -223,9 +223,7 @@ def test_a_message_to_a_channel_that_one_left_joins_once(store: CableStore, cloc
     assert [text.timestamp_ms for text in texts] == [NOW_MS, NOW_MS + 1, NOW_MS + 2]  # only the join is dated ahead
 
 
-def test_posts_that_replace_nothing_are_dated_now_after_one_that_is_dated_ahead(
-    store: CableStore, clock: SetClock
-) -> None:
+def test_posts_that_do_not_replace_others_are_dated_now(store: CableStore, clock: SetClock) -> None:
     clock.now_ms = NOW_MS + 2 * DAY_MS
     store.set_name("old")
     clock.now_ms = NOW_MS
@@ -241,7 +239,7 @@ def test_posts_that_replace_nothing_are_dated_now_after_one_that_is_dated_ahead(
 # --- members who date topics ahead -----------------------------------------------------------------
 
 
-def test_a_member_who_dates_a_topic_ahead_cannot_lock_it(store: CableStore, clock: SetClock) -> None:
+def test_a_member_cannot_lock_a_topic_by_dating_it_ahead(store: CableStore, clock: SetClock) -> None:
     """The next topic takes effect here and for other users, even if the member repeats the attack."""
     with CableStore.in_memory(identity=CYD.identity, options=StoreOptions(clock=clock)) as other:
         for number in range(5):
@@ -257,7 +255,7 @@ def test_a_member_who_dates_a_topic_ahead_cannot_lock_it(store: CableStore, cloc
 
 
 @pytest.mark.parametrize("way", ["hide", "hide here", "block", "drop", "drop the post"])
-def test_a_topic_counts_no_more_when_its_author_is_hidden_or_blocked(
+def test_a_topic_no_longer_counts_when_its_author_is_hidden_or_blocked(
     store: CableStore, clock: SetClock, way: str
 ) -> None:
     """The previous topic counts again. The next one is not dated after the topic that no longer counts."""
@@ -336,7 +334,7 @@ def test_few_topics_of_blocked_users_are_read(store: CableStore, clock: SetClock
 # --- actions of other moderators -------------------------------------------------------------------
 
 
-def test_an_act_that_overrules_another_moderators_takes_effect_for_others(store: CableStore, clock: SetClock) -> None:
+def test_an_action_that_overrules_another_moderator_takes_effect_for_others(store: CableStore, clock: SetClock) -> None:
     """Another admin's clock is ahead. For the local user, the user's own action is always in effect."""
     with CableStore.in_memory(identity=CYD.identity, options=StoreOptions(clock=clock)) as other:
         cyd = store.moderation.set_role(CYD.key, UserRole.ADMIN).posts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from moderated import DAN, NOW_MS, assert_clean, own, verdicts_of, wanted
+from moderated import DAN, NOW_MS, assert_clean, own, requestable, verdicts_of
 from people import ANN, BOB, CYD, START_MS, Person
 
 from cablestore import LEGACY, Block, Body, CableStore, Info, Moderation, Post, Role, Text, Unblock, Verdict, limits
@@ -29,22 +29,22 @@ def test_a_post_that_a_known_action_drops_is_not_requested(tmp_path: Path) -> No
     drop = action(BOB, Action.DROP_POST, (bad.hash,), 20)
     with own(tmp_path) as store:
         verdicts_of(store, drop)
-        assert wanted(store, bad, other) == [bad.hash, other.hash], "its author has no authority"
+        assert requestable(store, bad, other) == [bad.hash, other.hash], "its author has no authority"
         verdicts_of(store, role(BOB, 5))
-        assert wanted(store, bad, other) == [other.hash]
+        assert requestable(store, bad, other) == [other.hash]
         assert not store.moderation.is_sweeping
         assert_clean(store)
     with own(tmp_path) as store:
         store.rebuild()
-        assert wanted(store, bad) == []
+        assert requestable(store, bad) == []
         assert verdicts_of(store, bad) == [Verdict.DROPPED]
         verdicts_of(store, action(BOB, Action.UNDROP_POST, (bad.hash,), 30))
-        assert wanted(store, bad) == [bad.hash]
+        assert requestable(store, bad) == [bad.hash]
         assert verdicts_of(store, bad) == [Verdict.ACCEPTED]
         assert_clean(store)
 
 
-def test_a_post_that_comes_in_spite_of_a_void_drop_stays() -> None:
+def test_a_post_to_which_a_drop_does_not_apply_is_kept() -> None:
     """The author or the channel of the post shows that the drop does not apply to it (4.4.5, 5.1.3.2)."""
     by_mod, elsewhere = CYD.text("c", "of a mod", at=START_MS + 10), CYD.text("d", "elsewhere", at=START_MS + 11)
     with own() as store:
@@ -89,12 +89,12 @@ def test_a_block_that_notified_stays_in_force_until_it_is_undone() -> None:
         (Role("", LOCAL_ONLY, "c", BOB.key, MOD), "does not accept roles"),
         (Block("", PUBLIC, (ANN.key,), 0, 0), "cannot block yourself"),
         (Block("", LOCAL_ONLY, (BOB.key,), 0, 1), "private block"),
-        (Unblock("", PUBLIC, (CYD.key,), 0), "undone privately"),
-        (Moderation("", PUBLIC, "c", (CYD.key,), Action.UNHIDE_USER), "undone privately"),
-        (Moderation("", PUBLIC, "d", (), Action.UNDROP_CHANNEL), "undone privately"),
+        (Unblock("", PUBLIC, (CYD.key,), 0), "Undo it privately"),
+        (Moderation("", PUBLIC, "c", (CYD.key,), Action.UNHIDE_USER), "Undo it privately"),
+        (Moderation("", PUBLIC, "d", (), Action.UNDROP_CHANNEL), "Undo it privately"),
     ],
 )
-def test_writing_rejects_what_an_act_rejects(body: Body, message: str) -> None:
+def test_writing_a_post_rejects_invalid_actions(body: Body, message: str) -> None:
     with own() as store:
         verdicts_of(store, BOB.post(Info.of(accept_role=False)))
         store.moderation.block([CYD.key], private=True)
@@ -106,7 +106,7 @@ def test_writing_rejects_what_an_act_rejects(body: Body, message: str) -> None:
         assert store.stats().posts == before
 
 
-def test_a_post_whose_deletion_by_its_author_is_known_is_not_passed_on() -> None:
+def test_a_post_with_a_known_deletion_by_its_author_is_not_forwarded() -> None:
     text, other = BOB.text("c", "x"), BOB.text("c", "y")
     with own() as store:
         verdicts_of(store, BOB.delete(text), CYD.delete(other))
@@ -125,7 +125,7 @@ def seeded_store() -> tuple[CableStore, list[Post]]:
     return store, [hide, given]
 
 
-def test_revoking_a_seed_keeps_what_applied_though_it_is_dated_ahead() -> None:
+def test_revoking_a_seed_keeps_applied_actions_that_are_dated_ahead() -> None:
     store, (hide, given) = seeded_store()
     with store:
         store.moderation.revoke_seed()
@@ -146,7 +146,7 @@ def test_revoking_a_seed_keeps_what_applied_though_it_is_dated_ahead() -> None:
         assert store.moderation.decisions.role(DAN.key) is UserRole.USER
 
 
-def test_acts_that_stay_after_a_seed_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_actions_kept_after_a_seed_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MAX_SEED_ACTS_KEPT", 1)
     store, acts = seeded_store()
     with store:

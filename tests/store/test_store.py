@@ -21,7 +21,7 @@ from cablestore.store.cursor import ChangesCursor, MessageCursor
 # --- writing ---------------------------------------------------------------------------------------
 
 
-def test_everything_that_can_be_written(store: CableStore) -> None:
+def test_posts_of_every_type_can_be_written(store: CableStore) -> None:
     me = store.identity.public_key
     store.join("default")
     store.set_info(name="me", accept_role=False, others={"colour": b"green"})
@@ -43,11 +43,11 @@ def test_everything_that_can_be_written(store: CableStore) -> None:
 
 
 @pytest.mark.parametrize("dialect", [LEGACY, DRAFT8], ids=str)
-def test_a_part_of_the_info_is_changed_and_the_rest_kept(dialect: Dialect) -> None:
+def test_changing_a_part_of_the_info_keeps_the_rest(dialect: Dialect) -> None:
     with CableStore.in_memory(dialect=dialect) as store:
         me = store.identity.public_key
 
-        def told() -> dict[str, bytes]:
+        def pairs() -> dict[str, bytes]:
             return dict(store.user(me).info.pairs)
 
         assert store.set_info() is store.set_name("") is None
@@ -56,23 +56,23 @@ def test_a_part_of_the_info_is_changed_and_the_rest_kept(dialect: Dialect) -> No
         named = store.set_name("me")
         assert named is not None
         assert store.get(named.hash) is not None
-        assert told() == {"accept-role": b"\x00", "colour": b"green", "shape": b"", "name": b"me"}
+        assert pairs() == {"accept-role": b"\x00", "colour": b"green", "shape": b"", "name": b"me"}
         assert store.set_name("me") is store.set_info(accept_role=False, others={"shape": b"", "x": None}) is None
         assert store.stats().posts == {"info": 2}
         store.set_info(others={"colour": b"red", "shape": None, "size": b"1"})
-        assert told() == {"accept-role": b"\x00", "colour": b"red", "size": b"1", "name": b"me"}
+        assert pairs() == {"accept-role": b"\x00", "colour": b"red", "size": b"1", "name": b"me"}
         store.set_info(name="", accept_role=True)
         assert (store.user(me).info.name, store.user(me).info.accepts_role) == (None, True)
-        assert told() == {"accept-role": b"\x01", "colour": b"red", "size": b"1"}
+        assert pairs() == {"accept-role": b"\x01", "colour": b"red", "size": b"1"}
         with pytest.raises(ArgumentError, match="33 code points"):
             store.set_name("x" * 33)
         assert store.user(me).name == me.hex()
         store.write(Info.of(name="new"))
-        assert told() == {"name": b"new"}
+        assert pairs() == {"name": b"new"}
         assert store.check().is_clean
 
 
-def test_threads_that_change_different_parts_lose_none(store: CableStore) -> None:
+def test_concurrent_changes_of_different_parts_of_the_info_are_kept(store: CableStore) -> None:
     keys = [str(number) for number in range(8)]
 
     def change(key: str) -> None:
@@ -93,7 +93,7 @@ def test_posts_link_to_all_heads_and_become_the_head(store: CableStore) -> None:
     assert store.set_topic("default", "t").links == (post.hash,)
 
 
-def test_infos_and_deletions_link_to_nothing(store: CableStore) -> None:
+def test_infos_and_deletions_have_no_links(store: CableStore) -> None:
     post = store.post("default", "x")
     assert store.write(Info.of(name="me")).links == ()
     named = store.set_info(name="mine")
@@ -102,7 +102,7 @@ def test_infos_and_deletions_link_to_nothing(store: CableStore) -> None:
     assert store.delete(post.hash)[0].links == ()
 
 
-def test_more_heads_than_a_post_may_link_to_are_drawn_together(store: CableStore) -> None:
+def test_more_heads_than_a_post_may_link_to_are_joined_by_several_posts(store: CableStore) -> None:
     posts = [ANN.text("default", str(i)) for i in range(limits.MAX_LINKS_WRITTEN + 10)]
     store.ingest(raws(*posts))
     assert len(store.join("default").links) == limits.MAX_LINKS_WRITTEN
@@ -111,7 +111,7 @@ def test_more_heads_than_a_post_may_link_to_are_drawn_together(store: CableStore
     assert len(store.heads("default")) == 1
 
 
-def test_own_posts_keep_their_order_when_the_clock_stands_or_steps_back(tmp_path: Path) -> None:
+def test_own_posts_keep_their_order_when_the_clock_stops_or_is_set_back(tmp_path: Path) -> None:
     now = START_MS
     with CableStore.open(tmp_path, options=StoreOptions(clock=lambda: now)) as store:
         times = [store.post("default", str(i)).timestamp_ms for i in range(3)]
@@ -126,7 +126,7 @@ def test_own_posts_keep_their_order_when_the_clock_stands_or_steps_back(tmp_path
 
 
 @pytest.mark.parametrize("way", ["ingest", "replace"])
-def test_own_posts_come_after_those_of_another_device(way: str) -> None:
+def test_own_posts_are_dated_after_those_of_another_device(way: str) -> None:
     """The other device's clock is ahead by a few seconds, or by so much that its posts do not count."""
     with CableStore.in_memory(identity=ANN.identity, options=StoreOptions(clock=lambda: START_MS)) as store:
 
@@ -146,7 +146,7 @@ def test_own_posts_come_after_those_of_another_device(way: str) -> None:
         assert store.post("default", "y").timestamp_ms == START_MS + 5_002
 
 
-def test_a_forged_post_does_not_date_own_ones() -> None:
+def test_a_forged_post_does_not_affect_the_dates_of_own_posts() -> None:
     with CableStore.in_memory(identity=ANN.identity, options=StoreOptions(clock=lambda: START_MS)) as store:
         first = store.post("default", "x")
         raw = bytearray(ANN.text("default", "forged", at=START_MS + 5_000).raw)
@@ -155,7 +155,7 @@ def test_a_forged_post_does_not_date_own_ones() -> None:
         assert store.post("default", "y").timestamp_ms == first.timestamp_ms + 1
 
 
-def test_what_cannot_be_written_is_rejected_and_nothing_is_stored(store: CableStore) -> None:
+def test_invalid_posts_are_rejected_and_not_stored(store: CableStore) -> None:
     before = store.dump_digest()
     refused: list[Callable[[], object]] = [
         lambda: store.post("default", "x" * 4097),
@@ -182,7 +182,7 @@ def test_what_cannot_be_written_is_rejected_and_nothing_is_stored(store: CableSt
 
 
 @pytest.mark.parametrize("dialect", [LEGACY, DRAFT8], ids=str)
-def test_a_channel_that_no_post_can_name_is_rejected_by_all_that_reads(dialect: Dialect) -> None:
+def test_every_read_rejects_an_invalid_channel_name(dialect: Dialect) -> None:
     with CableStore.in_memory(dialect=dialect) as store:
         store.post("default", "hello")
         channel = "default\udcff"
@@ -220,13 +220,13 @@ def test_only_own_posts_can_be_deleted(store: CableStore) -> None:
         store.delete(deletion.hash)
 
 
-def test_very_many_deletions_are_spread_over_posts(store: CableStore) -> None:
+def test_many_deletions_are_divided_into_several_posts(store: CableStore) -> None:
     hashes = [i.to_bytes(32, "big") for i in range(2 * limits.MAX_DELETIONS_WRITTEN + 1)]
     sizes = [len(post.body.hashes) for post in store.delete(hashes, force=True) if isinstance(post.body, Delete)]
     assert sizes == [limits.MAX_DELETIONS_WRITTEN, limits.MAX_DELETIONS_WRITTEN, 1]
 
 
-def test_a_deletion_may_come_before_its_target_here_too(store: CableStore) -> None:
+def test_an_own_deletion_may_precede_its_target(store: CableStore) -> None:
     post = store.post("default", "x")
     store.discard([post.hash])
     store.delete(post.hash, force=True)
@@ -238,7 +238,7 @@ def test_a_deletion_may_come_before_its_target_here_too(store: CableStore) -> No
 
 @pytest.mark.parametrize("limit", [1, 4, 25, 26, 100])
 @pytest.mark.parametrize("newest_first", [True, False])
-def test_pages_go_through_a_channel_both_ways(chat: CableStore, limit: int, newest_first: bool) -> None:
+def test_pages_go_through_a_channel_in_both_directions(chat: CableStore, limit: int, newest_first: bool) -> None:
     found: list[str] = []
     cursor = None
     while True:
@@ -267,13 +267,13 @@ def test_pages_can_be_bounded_by_time(chat: CableStore) -> None:
     assert chat.messages("default", before_ms=0).messages == []
 
 
-def test_messages_are_resolved(chat: CableStore) -> None:
+def test_messages_have_the_names_of_their_authors(chat: CableStore) -> None:
     first = chat.messages("default", 2, newest_first=False).messages
     assert [(message.name, message.author) for message in first] == [("Ann", ANN.key), (BOB.key.hex(), BOB.key)]
     assert chat.resolve(ANN.text("x", "y")).name == "Ann"
 
 
-def test_pages_have_a_limit(chat: CableStore) -> None:
+def test_the_size_of_pages_is_limited(chat: CableStore) -> None:
     chat.ingest(raws(*(ANN.text("big", str(i)) for i in range(limits.MAX_PAGE_MESSAGES + 5))), verify=False)
     page = chat.messages("big", 10**9)
     assert len(page.messages) == limits.MAX_PAGE_MESSAGES
@@ -296,7 +296,7 @@ def test_a_cursor_of_another_kind_is_rejected(store: CableStore) -> None:
     page = store.messages("a")
     with pytest.raises(CableStoreError, match="invalid message cursor"):
         store.messages("a", cursor=page.changes_cursor)  # type: ignore[arg-type] # that is tested
-    with pytest.raises(CableStoreError, match="not a cursor of changes"):
+    with pytest.raises(CableStoreError, match="invalid cursor of changes"):
         store.next_changes(page.messages[0].cursor)  # type: ignore[arg-type] # that is tested
     with pytest.raises(CableStoreError, match="invalid cursor of a search"):
         store.search("x", cursor=page.messages[0].cursor)  # type: ignore[arg-type] # that is tested
@@ -321,7 +321,7 @@ def test_an_invalid_cursor_is_rejected(cursor: str) -> None:
                         source.messages("a", cursor=MessageCursor(cursor))
 
 
-def test_members_users_and_their_names(chat: CableStore) -> None:
+def test_members_and_users_are_listed_with_their_names(chat: CableStore) -> None:
     assert {user.public_key for user in chat.members("default")} == {ANN.key, BOB.key}
     assert {user.public_key for user in chat.users()} == {ANN.key, BOB.key, CYD.key}
     assert chat.user(CYD.key).name == CYD.key.hex()
@@ -332,7 +332,7 @@ def test_members_users_and_their_names(chat: CableStore) -> None:
     assert list(chat.members("nowhere")) == []
 
 
-def test_posts_of_an_author_by_type_and_channel(chat: CableStore) -> None:
+def test_posts_of_an_author_are_selected_by_type_and_channel(chat: CableStore) -> None:
     chat.ingest(raws(ANN.text("other", "x")))
     assert len(list(chat.posts_by(ANN.key))) == 13
     assert len(list(chat.posts_by(ANN.key, post_type=TEXT))) == 10
@@ -344,7 +344,7 @@ def test_posts_of_an_author_by_type_and_channel(chat: CableStore) -> None:
     assert list(chat.posts_by(bytes(32))) == []
 
 
-def test_a_hash_by_its_first_digits(store: CableStore) -> None:
+def test_a_hash_is_found_by_its_first_digits(store: CableStore) -> None:
     post = store.post("default", "x")
     assert store.find_hashes(post.hash.hex()[:8]) == [post.hash]
     assert store.find_hashes("zz") == []
@@ -358,7 +358,7 @@ def test_missing_links_are_reported(store: CableStore) -> None:
     assert list(store.missing("default")) == []
 
 
-def test_links_from_another_channel_leave_heads_alone(store: CableStore) -> None:
+def test_links_from_another_channel_do_not_affect_heads(store: CableStore) -> None:
     """If such links counted, a post in another channel could remove all heads of a channel."""
     head = ANN.text("default", "x")
     outside = BOB.text("outside", "y", links=(head.hash,))
@@ -372,7 +372,7 @@ def test_links_from_another_channel_leave_heads_alone(store: CableStore) -> None
         assert list(store.missing("outside")) == []
 
 
-def test_a_snapshot_stands_still(chat: CableStore) -> None:
+def test_writes_do_not_change_a_snapshot(chat: CableStore) -> None:
     with chat.snapshot() as snapshot:
         before = snapshot.messages("default", 100)
         chat.post("default", "new")
@@ -396,7 +396,7 @@ def test_iterators_end_with_the_store(tmp_path: Path) -> None:
 # --- removing --------------------------------------------------------------------------------------
 
 
-def test_discarding_leaves_no_trace_and_peers_may_send_again(store: CableStore) -> None:
+def test_a_discarded_post_leaves_no_rows_and_can_be_received_again(store: CableStore) -> None:
     keep, drop = ANN.text("default", "keep"), ANN.text("default", "drop")
     store.ingest(raws(keep))
     before = store.dump_digest()
@@ -416,7 +416,7 @@ def test_a_deletion_is_never_discarded(store: CableStore) -> None:
     assert [o.verdict for o in store.ingest(raws(post))] == [Verdict.DELETED]
 
 
-def test_prune_by_age_keeps_the_latest_three_of_each_state(store: CableStore) -> None:
+def test_pruning_by_age_keeps_the_latest_three_posts_of_each_state(store: CableStore) -> None:
     assert limits.STATE_POSTS_KEPT == 3
     posts = [ANN.text("default", str(i), at=1000 * i) for i in range(10)]
     topics = [(ANN, BOB)[i % 2].topic("default", str(i), at=1000 * i) for i in range(8)]
@@ -430,7 +430,7 @@ def test_prune_by_age_keeps_the_latest_three_of_each_state(store: CableStore) ->
     assert (store.topic("default"), store.user(ANN.key).name) == ("7", "5")
 
 
-def test_prune_by_count_and_by_author(store: CableStore) -> None:
+def test_posts_can_be_pruned_by_count_and_by_author(store: CableStore) -> None:
     store.ingest(
         raws(*(person.text(channel, "x") for person in (ANN, BOB) for channel in ("a", "b") for _ in range(4)))
     )
@@ -444,7 +444,7 @@ def test_prune_by_count_and_by_author(store: CableStore) -> None:
     assert channels_of(store, ANN.key) == []
 
 
-def test_folds_fall_back_when_what_decided_them_is_deleted(store: CableStore) -> None:
+def test_earlier_state_returns_when_its_replacement_is_deleted(store: CableStore) -> None:
     posts = {
         "joined": ANN.join("default", at=1000),
         "topic": ANN.topic("default", "old", at=2000),
@@ -468,7 +468,7 @@ def test_folds_fall_back_when_what_decided_them_is_deleted(store: CableStore) ->
 # --- maintenance -----------------------------------------------------------------------------------
 
 
-def test_stats_and_channels_read_no_post(chat: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stats_and_channels_do_not_read_posts(chat: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
     from cablestore.index import reader
 
     def no_posts(*_: object) -> None:
@@ -484,7 +484,7 @@ def test_stats_and_channels_read_no_post(chat: CableStore, monkeypatch: pytest.M
     assert set(stats.disk_size_bytes) >= set(stats.views)
 
 
-def test_sizes_are_those_of_the_rows(chat: CableStore) -> None:
+def test_the_sizes_of_views_are_those_of_their_rows(chat: CableStore) -> None:
     dumped = [(key, value) for key, value in chat.dump() if key.startswith(b"!author!")]
     assert chat.stats().views["author"] == (len(dumped), sum(len(k) + len(v) for k, v in dumped))
 

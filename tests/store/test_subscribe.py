@@ -17,7 +17,7 @@ from cablestore.aio import AsyncCableStore
 from cablestore.errors import CursorError
 
 
-def test_subscribing_across_restarts_neither_loses_nor_repeats(tmp_path: Path) -> None:
+def test_subscribing_across_restarts_neither_loses_nor_repeats_events(tmp_path: Path) -> None:
     seen: list[bytes] = []
     after = 0
     sent: list[bytes] = []
@@ -38,7 +38,7 @@ def test_subscribing_across_restarts_neither_loses_nor_repeats(tmp_path: Path) -
     assert seen == sent
 
 
-def test_events_tell_what_happened_in_order(store: CableStore) -> None:
+def test_events_are_reported_in_order(store: CableStore) -> None:
     a, b = ANN.text("default", "a"), ANN.text("default", "b")
     deletion = ANN.delete(a)
     store.ingest(raws(a, b))
@@ -62,7 +62,7 @@ def test_events_tell_what_happened_in_order(store: CableStore) -> None:
         assert list(state.events()) == events  # the snapshot does not change, and does not wait
 
 
-def test_a_subscriber_gets_what_others_write(store: CableStore) -> None:
+def test_a_subscriber_receives_the_posts_of_other_threads(store: CableStore) -> None:
     store.join("default")
     after = store.last_sequence
     heard: list[bytes] = []
@@ -134,7 +134,7 @@ def test_a_follower_of_a_closed_store_ends(follow: Callable[[CableStore], Iterat
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["blocking", "asyncio"])
-def test_a_rebuild_during_a_read_ends_no_follower(is_async: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rebuild_during_a_read_does_not_end_followers(is_async: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only a cursor of changes becomes invalid, and raises CursorError."""
     store = CableStore.in_memory()
     store.ingest(raws(text := ANN.text("default", "x")))
@@ -158,7 +158,7 @@ def test_a_rebuild_during_a_read_ends_no_follower(is_async: bool, monkeypatch: p
         rebuilt_in_the_next_read()
         assert [change.what for change in store.moderation.since(position)[0]] == ["hidden"]
         rebuilt_in_the_next_read()
-        with pytest.raises(CursorError, match="it was rebuilt"):
+        with pytest.raises(CursorError, match="the store was rebuilt"):
             list(store.changes(after=cursor, timeout_s=0))
 
     async def read_async() -> None:
@@ -168,7 +168,7 @@ def test_a_rebuild_during_a_read_ends_no_follower(is_async: bool, monkeypatch: p
             rebuilt_in_the_next_read()
             assert [change.what for change in (await later.moderation.since(position))[0]] == ["hidden"]
             rebuilt_in_the_next_read()
-            with pytest.raises(CursorError, match="it was rebuilt"):
+            with pytest.raises(CursorError, match="the store was rebuilt"):
                 await later.next_changes(cursor, timeout_s=0)
 
     if is_async:
@@ -177,25 +177,25 @@ def test_a_rebuild_during_a_read_ends_no_follower(is_async: bool, monkeypatch: p
         read()
 
 
-def test_a_subscriber_can_give_up(store: CableStore) -> None:
+def test_a_subscription_ends_after_its_timeout(store: CableStore) -> None:
     assert list(store.events(timeout_s=0.05)) == []
 
 
 def test_a_watcher_is_called_after_each_write_and_at_the_end(tmp_path: Path) -> None:
-    told: list[tuple[int, bool]] = []
-    also_told: list[int] = []
+    calls: list[tuple[int, bool]] = []
+    other_calls: list[int] = []
     with CableStore.open(tmp_path) as store:
-        store.watch(lambda: told.append((store.last_sequence, store.is_closed)))
-        unwatch = store.watch(lambda: also_told.append(store.last_sequence))
+        store.watch(lambda: calls.append((store.last_sequence, store.is_closed)))
+        unwatch = store.watch(lambda: other_calls.append(store.last_sequence))
         store.join("default")
         store.post("default", "text")
         unwatch()
         store.post("default", "another")
-    assert told == [(1, False), (2, False), (3, False), (3, True)]
-    assert also_told == [1, 2]
+    assert calls == [(1, False), (2, False), (3, False), (3, True)]
+    assert other_calls == [1, 2]
 
 
-def test_more_events_than_one_read_holds(store: CableStore) -> None:
+def test_all_events_are_reported_if_they_exceed_one_read(store: CableStore) -> None:
     number = limits.MAX_EVENTS_READ + 10
     store.ingest(raws(*(ANN.text("default", str(i)) for i in range(number))), verify=False)
     assert [event.sequence for event in store.events(timeout_s=0)] == list(range(1, number + 1))

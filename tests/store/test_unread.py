@@ -215,7 +215,7 @@ def test_a_text_of_1970_is_the_last_message(tmp_path: Path) -> None:
         ((b"2", b"5"), (b"", b""), (b"", b"")),
     ],
 )
-def test_two_pending_searches_are_one_of_both_ranges(
+def test_two_pending_searches_are_merged_into_one(
     one: tuple[bytes, bytes], other: tuple[bytes, bytes], both: tuple[bytes, bytes]
 ) -> None:
     """An empty end means no bound."""
@@ -240,7 +240,7 @@ def test_marks_and_new_texts_are_reported_as_changes(tmp_path: Path) -> None:
             assert (UnreadChanged("a!b") in found.changes) is is_told
 
 
-def test_a_deleted_text_leaves_no_row_that_names_it(tmp_path: Path) -> None:
+def test_a_deleted_text_leaves_no_rows(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         name, early, late = written(Info.of(name="ann"), 0, 0), *(written(Text("a", "ann"), 1, at) for at in (9, 2))
         store.ingest(raws(name, early))
@@ -254,7 +254,7 @@ def test_a_deleted_text_leaves_no_row_that_names_it(tmp_path: Path) -> None:
             assert [list(snapshot.reader.prefix(prefix)) for prefix in rows] == [[], [], []]
 
 
-def test_what_a_takeover_adds_is_looked_at_when_the_store_opens(tmp_path: Path) -> None:
+def test_texts_added_by_a_takeover_are_checked_when_the_store_opens(tmp_path: Path) -> None:
     """Texts that a reindexing adds from exports are not written by the store."""
     name, first, later = (
         written(Info.of(name="ann"), 0, 0),
@@ -296,7 +296,7 @@ def test_a_text_that_an_action_hides_does_not_count_as_unread(tmp_path: Path) ->
         assert counts == [(2, 2), (1, 1), (2, 2)]
 
 
-def test_damaged_rows_of_the_user_are_as_if_they_were_missing(tmp_path: Path) -> None:
+def test_damaged_rows_of_the_user_count_as_missing(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         store.ingest(raws(written(Info.of(name="ann"), 0, 0), written(Text("a", "ann"), 1, 5)))
         store.mark_read("a")
@@ -312,7 +312,7 @@ def test_damaged_rows_of_the_user_are_as_if_they_were_missing(tmp_path: Path) ->
         assert [(channel.unread, channel.mentions) for channel in store.channels()] == [(0, 0)]
 
 
-def test_numbers_are_exact_up_to_999(tmp_path: Path) -> None:
+def test_unread_counts_are_exact_up_to_999(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         posts = [written(Text("a", f"ann {number}"), 1, number) for number in range(limits.MAX_UNREAD_COUNTED + 5)]
         store.ingest(raws(*posts), verify=False)
@@ -352,7 +352,7 @@ def test_mentions_are_paged_over_all_channels(tmp_path: Path) -> None:
         assert len(store.mentions(100, channel=CHANNELS[1]).messages) == 12
 
 
-def test_a_name_that_comes_late_counts_for_the_texts_of_its_time(tmp_path: Path) -> None:
+def test_a_late_name_counts_for_the_texts_of_its_time(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         tolerance_ms, day_ms = limits.MENTION_TOLERANCE_MS, 86_400_000
         begin, end = -5 * day_ms, -day_ms
@@ -369,7 +369,7 @@ def test_a_name_that_comes_late_counts_for_the_texts_of_its_time(tmp_path: Path)
 @pytest.mark.parametrize("bob_ms", [0, -60_000, -3_600_000, -2 * 86_400_000], ids="bob {}".format)
 @pytest.mark.parametrize("links_to", ["join", "text"])
 @pytest.mark.parametrize("order", [-1, 1])
-def test_an_answer_mentions_the_user_whatever_the_clocks_say(
+def test_an_answer_mentions_the_user_despite_differing_clocks(
     own_ms: int, bob_ms: int, links_to: str, order: int
 ) -> None:
     """The answer links to an earlier post of the user. Its author has therefore seen the name."""
@@ -428,7 +428,7 @@ def test_memory_of_a_list_of_channels_does_not_grow_with_the_users_own_texts() -
     assert peak(2_000) < peak(200) + 20_000
 
 
-def test_single_texts_are_read_in_any_order(tmp_path: Path) -> None:
+def test_texts_can_be_marked_as_read_in_any_order(tmp_path: Path) -> None:
     """A search displays a text in the middle; earlier texts stay unread. Displayed texts may be removed meanwhile."""
     with opened(tmp_path) as store:
         first, gone, third, last = (written(Text("a", f"text {at}"), 1, at) for at in range(1, 5))
@@ -446,7 +446,7 @@ def test_single_texts_are_read_in_any_order(tmp_path: Path) -> None:
         assert [channel.unread for channel in store.channels()] == [0]
 
 
-def test_a_text_far_ahead_of_the_mark_moves_no_mark(tmp_path: Path) -> None:
+def test_a_text_far_ahead_of_the_mark_does_not_move_it(tmp_path: Path) -> None:
     """Moving the mark would make more texts late than MAX_UNREAD_COUNTED."""
     with opened(tmp_path) as store:
         posts = [written(Text("a", f"{number}"), 1, number - 2_000) for number in range(limits.MAX_UNREAD_COUNTED + 2)]
@@ -458,7 +458,7 @@ def test_a_text_far_ahead_of_the_mark_moves_no_mark(tmp_path: Path) -> None:
         assert [channel.unread for channel in store.channels()] == [limits.MAX_UNREAD_COUNTED]
 
 
-def test_late_texts_take_a_bounded_part_of_the_disk(tmp_path: Path) -> None:
+def test_the_number_of_stored_late_texts_is_limited(tmp_path: Path) -> None:
     """An endless stream of old texts arrives in a channel that was read. The newest of them stay unread."""
     with opened(tmp_path) as store:
         store.ingest([written(Text("a", "now"), 1, 0).raw])

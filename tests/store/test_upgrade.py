@@ -35,17 +35,17 @@ def outdated(tmp_path: Path) -> Path:
     return path
 
 
-def test_progress_counts_the_posts(outdated: Path) -> None:
-    told: list[int] = []
-    with CableStore.open(outdated, upgrade=True, progress=told.append) as store:
-        assert sum(told) == 50
+def test_an_upgrade_reports_its_progress_in_posts(outdated: Path) -> None:
+    steps: list[int] = []
+    with CableStore.open(outdated, upgrade=True, progress=steps.append) as store:
+        assert sum(steps) == 50
         assert store.check().is_clean
-    told.clear()
-    CableStore.open(outdated, upgrade=True, progress=told.append).close()
-    assert told == []  # the views were up to date
+    steps.clear()
+    CableStore.open(outdated, upgrade=True, progress=steps.append).close()
+    assert steps == []  # the views were up to date
 
 
-def test_ctrl_c_leaves_the_store_and_the_next_open_continues(outdated: Path) -> None:
+def test_a_store_can_be_upgraded_after_ctrl_c(outdated: Path) -> None:
     def interrupt(_: int) -> None:
         raise KeyboardInterrupt
 
@@ -59,7 +59,7 @@ def test_ctrl_c_leaves_the_store_and_the_next_open_continues(outdated: Path) -> 
         assert store.check().is_clean
 
 
-def test_a_kill_leaves_the_store_and_the_next_open_continues(outdated: Path) -> None:
+def test_a_store_can_be_upgraded_after_a_kill(outdated: Path) -> None:
     child = subprocess.run([sys.executable, "-c", CHILD, str(outdated)], check=False, timeout=LIMIT_S)
     assert child.returncode == -signal.SIGKILL
     with pytest.raises(OutdatedViewError):
@@ -69,23 +69,21 @@ def test_a_kill_leaves_the_store_and_the_next_open_continues(outdated: Path) -> 
         assert store.check().is_clean
 
 
-def test_a_damaged_post_is_not_upgraded_away(outdated: Path) -> None:
+def test_an_upgrade_does_not_remove_a_damaged_post(outdated: Path) -> None:
     database = LevelDB(database_of(outdated))
     with database.snapshot() as state:
         key, raw = next(state.scan(DATA_PREFIX, b"!data!~"))
     database.write({key: raw[:-1]}, sync=True)
     database.close()
     before = sorted(entry.name for entry in outdated.iterdir())
-    with pytest.raises(
-        CorruptStoreError, match=r"cannot be upgraded without loss: post.*: 1\. Run `cablestore rebuild"
-    ):
+    with pytest.raises(CorruptStoreError, match=r"without loss: post.*: 1\. Run `cablestore rebuild"):
         CableStore.open(outdated, upgrade=True)
     assert sorted(entry.name for entry in outdated.iterdir()) == before
     assert ClosedStore(outdated).rebuild().lost_posts == 1
     CableStore.open(outdated).close()
 
 
-def test_other_errors_stay(tmp_path: Path, outdated: Path) -> None:
+def test_an_upgrade_does_not_hide_other_errors(tmp_path: Path, outdated: Path) -> None:
     with pytest.raises(OpenError, match="no store found at"):
         CableStore.open(tmp_path / "nowhere", create=False, upgrade=True)
     with CableStore.open(tmp_path / "open") as _, pytest.raises(StoreLockedError):

@@ -231,11 +231,11 @@ def test_every_method_rejects_every_wrong_argument(subjects: list[object], tmp_p
             tried += 1
     assert "\n".join(filter(None, wrong)) == ""
     assert tried > 700
-    assert store.last_sequence == before, "a refused call wrote something"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["store"], "a refused call made files"
+    assert store.last_sequence == before, "a rejected call wrote rows"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["store"], "a rejected call created files"
 
 
-def test_every_method_of_a_closed_store_rejects_them_too(tmp_path: Path) -> None:
+def test_every_method_of_a_closed_store_rejects_wrong_arguments(tmp_path: Path) -> None:
     with CableStore.open(tmp_path / "store", identity=ANN.identity) as store:
         store.ingest(raws(POST))
     closed = ClosedStore(tmp_path / "store")
@@ -246,7 +246,7 @@ def test_every_method_of_a_closed_store_rejects_them_too(tmp_path: Path) -> None
     assert closed.generations() == before
 
 
-def test_every_awaited_method_rejects_them_too(tmp_path: Path) -> None:
+def test_every_awaited_method_rejects_wrong_arguments(tmp_path: Path) -> None:
     async def try_all() -> list[str | None]:
         async with AsyncCableStore.in_memory(identity=ANN.identity) as store, store.snapshot() as state:
             return [
@@ -268,7 +268,7 @@ def test_every_awaited_method_rejects_them_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("function", [cablestore.decode_post, cablestore.encode_post])
-def test_the_functions_of_the_package_reject_them(function: Callable[..., Any], tmp_path: Path) -> None:
+def test_the_functions_of_the_package_reject_wrong_arguments(function: Callable[..., Any], tmp_path: Path) -> None:
     right = right_arguments(function, tmp_path)
     for name, hint in parameters(function):
         for value in wrong_values(name, hint):
@@ -342,7 +342,7 @@ def test_wrong_constructor_calls_explain_the_right_one(make: Callable[[], object
         (lambda store: store.write(Info((("name", b"\xff"),))), r"post/info: .*not valid UTF-8"),
     ],
 )
-def test_messages_say_what_was_expected_and_what_came(call: Callable[[CableStore], object], message: str) -> None:
+def test_messages_name_the_expected_and_the_actual_value(call: Callable[[CableStore], object], message: str) -> None:
     with CableStore.in_memory() as store, pytest.raises(ArgumentError, match=message) as caught:
         call(store)
     assert isinstance(caught.value, CableStoreError)
@@ -351,7 +351,7 @@ def test_messages_say_what_was_expected_and_what_came(call: Callable[[CableStore
 
 
 def test_a_cursor_in_place_of_the_channel_is_rejected(tmp_path: Path) -> None:
-    """Its changes would never come, so the program would wait in vain."""
+    """Its changes would never arrive, so the program would wait forever."""
 
     async def follow() -> None:
         async with AsyncCableStore.open(tmp_path / "store") as store:
@@ -364,7 +364,7 @@ def test_a_cursor_in_place_of_the_channel_is_rejected(tmp_path: Path) -> None:
         store.changes(store.cursor)
 
 
-def test_no_message_has_a_secret() -> None:
+def test_messages_do_not_contain_secrets() -> None:
     secret = "5e" * 32
     with CableStore.in_memory() as store:
         tries: Iterable[Callable[[], object]] = (
@@ -380,7 +380,7 @@ def test_no_message_has_a_secret() -> None:
             assert "5e5e" not in str(caught.value)
 
 
-def test_numbers_of_other_libraries_are_integers() -> None:
+def test_integers_of_other_libraries_are_accepted() -> None:
     class Number(IntEnum):
         TWO = 2
 

@@ -1,8 +1,8 @@
 """A process that backs up or restores and kills itself: `backup_child.py WORK STORE BACKUP WHEN NUMBER [TIME_MS KEEP]`.
 
-WORK is backup or restore. It is killed "before" or "after" a file gets its name, "done" after this many posts, or
-"removing" or "removed" before or after this many files are removed. With NUMBER 0 it ends normally. KEEP is the rule
-for restore points.
+WORK is backup or restore. WHEN is the moment of the kill: "before" or "after" a file gets its name, "done" after this
+many posts, "removing" or "removed" before or after this many files are removed. With NUMBER 0 the process ends
+normally. KEEP is the rule for restore points.
 """
 
 from __future__ import annotations

@@ -280,7 +280,7 @@ class ByHand:
 
 
 async def offered(peer: ByHand, hashes: tuple[bytes, ...]) -> TimeRangeRequest:
-    """Wait for a request for the channels and one for a history, and offer these hashes: as state if they fill a page."""
+    """Wait for a request for the channels and one for a history. Offer these hashes, as state if they fill a page."""
     state = b""
     while True:
         request = await peer.receive()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Final
 
 _BEGINS_AT_S: Final = 1_000.0
@@ -25,11 +26,16 @@ class StandingLoop(asyncio.SelectorEventLoop):
 
     def __init__(self) -> None:
         self.now_s = _BEGINS_AT_S
+        self._released_s: float | None = None
         super().__init__()
 
     def time(self) -> float:
         """Return the time that the test has set."""
-        return self.now_s
+        return self.now_s + (0.0 if self._released_s is None else time.monotonic() - self._released_s)
+
+    def release(self) -> None:
+        """Let time pass from now on. Otherwise, a failed test would never end if it waits for a timeout."""
+        self._released_s = time.monotonic()
 
 
 async def pass_time(seconds: float, step_s: float = 0.05) -> None:

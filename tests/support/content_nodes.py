@@ -164,7 +164,7 @@ class ScriptedNode:
 
     async def give(self, request: web.BaseRequest, what: Any) -> web.StreamResponse:
         if what is None:
-            return web.Response(status=404, text="there is no such thing")
+            return web.Response(status=404, text="not found")
         if callable(what):
             response = web.StreamResponse(status=self.status, headers=self.headers)
             await response.prepare(request)

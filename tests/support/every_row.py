@@ -56,8 +56,8 @@ def make(path: Path) -> None:
         store.local.set_draft("default", "draft")
         store.local.mute("spare")
         store.moderation.join_with_seed(Seed(((CYD.key, UserRole.MOD),), 100).write())
-        told = Role("", 0, "", BOB.key, UserRole.MOD.in_post)
-        store.ingest(raws(ANN.post(told, at=next(times))))
+        role = Role("", 0, "", BOB.key, UserRole.MOD.in_post)
+        store.ingest(raws(ANN.post(role, at=next(times))))
         # Dan's post/info, action and text are removed and remembered.
         dans = [
             DAN.post(Info.of(name="dan", accept_role=False), at=next(times)),

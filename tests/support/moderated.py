@@ -71,7 +71,7 @@ def texts(messages: list[Message]) -> list[str]:
     return [message.text for message in messages]
 
 
-def wanted(store: CableStore, *posts: Post) -> list[bytes]:
+def requestable(store: CableStore, *posts: Post) -> list[bytes]:
     with store.snapshot() as snapshot:
         return list(answers.worth_requesting(snapshot.reader, [post.hash for post in posts]))
 

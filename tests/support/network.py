@@ -261,7 +261,7 @@ class Network:
                 node.handle(node.sessions[near], node.sessions[near].receive(data, self.now_s))
             self.flush()
             steps += len(batch)
-            assert steps < 5_000, "it goes on for ever"
+            assert steps < 5_000, "the network does not come to rest"
 
     def wait(self, seconds: float) -> None:
         """Advance the time. Each node checks it in its own ticks."""

@@ -1,7 +1,7 @@
 """An S3 server in a separate process: moto's, over HTTP. `s3_child.py` prints its port and ends with its input.
 
-pyarrow holds Python's lock while some of its calls wait for the server, so the server must not be a thread of the same
-process.
+pyarrow holds Python's lock while some of its calls wait for the server. Therefore the server must not be a thread of
+the same process.
 """
 
 from __future__ import annotations

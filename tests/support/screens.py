@@ -35,7 +35,7 @@ class Screen:
     members: dict[str, dict[bytes, object]] = field(default_factory=dict)
     messages: dict[str, dict[bytes, str]] = field(default_factory=dict)
     names: dict[bytes, str] = field(default_factory=dict)
-    told: int = 0
+    reported: int = 0
 
     @classmethod
     def of(cls, state: Snapshot) -> Screen:
@@ -52,7 +52,7 @@ class Screen:
 
     def apply(self, store: CableStore, changes: Iterable[Change]) -> None:
         for change in changes:
-            self.told += 1
+            self.reported += 1
             match change:
                 case UserHidden() | UserShown() | ModerationChanged():
                     with store.snapshot() as state:

@@ -12,7 +12,7 @@ from cablestore import CableStore
 from cablestore.search import index, page_sums
 
 
-def told(_: int) -> None:
+def report_step(_: int) -> None:
     print("step", flush=True)
     sys.stdin.readline()
 
@@ -22,7 +22,7 @@ def main() -> None:
     if sys.argv[2:]:
         page_sums._LARGEST_LOG_SIZE_BYTES = 1  # type: ignore[misc] # as after a large step
     with CableStore.open(sys.argv[1]) as store:
-        store.update_search_index(progress=told)
+        store.update_search_index(progress=report_step)
         print("done", flush=True)
 
 

@@ -87,16 +87,16 @@ class Served:
             assert self.process.stdin is not None
             self.process.stdin.write(given)
             self.process.stdin.close()
-        self.told: dict[str, str] = {}
+        self.reported: dict[str, str] = {}
 
     def hear(self, what: str) -> str:
         """Return a value of the JSON lines on its standard output, such as its listening address."""
         assert self.process.stdout is not None
-        while what not in self.told:
+        while what not in self.reported:
             line = self.process.stdout.readline()
             assert line, self._log.read_text()
-            self.told |= json.loads(line)
-        return self.told[what]
+            self.reported |= json.loads(line)
+        return self.reported[what]
 
     @property
     def address(self) -> str:

@@ -33,7 +33,7 @@ TEXT_SIZE_BYTES = 2_000
 
 
 class Stranger:
-    """Writer of posts that nobody wants. It keeps only those that were not requested yet."""
+    """Writer of unwanted posts. It keeps only those that were not requested yet."""
 
     def __init__(self, peer: ByHand) -> None:
         self._peer = peer

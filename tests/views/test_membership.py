@@ -1,4 +1,4 @@
-"""A membership is that of the latest posts, in whatever order they arrive."""
+"""A membership follows from the latest posts, in any order of arrival."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from people import ANN, START_MS
 from cablestore.views.membership import merge, parts
 
 
-def test_of_each_kind_of_part_the_latest_one_remains() -> None:
+def test_only_the_latest_part_of_each_kind_remains() -> None:
     posts = [
         ANN.join("default", at=START_MS),
         ANN.leave("default", at=START_MS + 1),

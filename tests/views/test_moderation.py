@@ -48,13 +48,13 @@ def hashes(posts: Iterable[Post]) -> list[bytes]:
 # --- blocks ----------------------------------------------------------------------------------------
 
 
-def test_all_blocks_whoever_wrote_them_and_whatever_undid_them(store: CableStore) -> None:
+def test_the_answer_has_all_blocks_and_unblocks_of_all_authors(store: CableStore) -> None:
     posts = [block(BOB), unblock(BOB), block(BOB, CYD), block(ANN, by=BOB), unblock(CYD, by=BOB), block(BOB)]
     store.ingest(raws(*reversed(posts)))
     assert answer_of(store) == answer_of(store, "default") == answer_of(store, "nowhere") == hashes(posts)
 
 
-def test_blocks_older_than_oldest(store: CableStore) -> None:
+def test_blocks_older_than_oldest_are_in_the_answer(store: CableStore) -> None:
     old, unblocked, late = block(BOB, at=80), unblock(BOB, at=81), block(CYD, at=START_MS)
     store.ingest(raws(late, unblocked, old, role(BOB, at=80), act(HIDE_USER, BOB.key, at=80)))
     assert answer_of(store, "default", oldest_ms=START_MS) == hashes([old, unblocked, late])
@@ -64,7 +64,7 @@ def test_blocks_older_than_oldest(store: CableStore) -> None:
 # --- roles -----------------------------------------------------------------------------------------
 
 
-def test_roles_of_the_requested_channels_and_of_the_cabal(store: CableStore) -> None:
+def test_the_answer_has_roles_of_the_requested_channels_and_of_the_cabal(store: CableStore) -> None:
     everywhere, here, there = role(BOB), role(BOB, "default", ADMIN), role(BOB, "other", USER)
     store.ingest(raws(there, here, everywhere))
     assert answer_of(store) == [everywhere.hash]
@@ -72,7 +72,7 @@ def test_roles_of_the_requested_channels_and_of_the_cabal(store: CableStore) -> 
     assert answer_of(store, "other", "default", "nowhere") == hashes([everywhere, there, here])
 
 
-def test_one_role_for_each_author_recipient_and_context(store: CableStore) -> None:
+def test_the_answer_has_one_role_for_each_author_recipient_and_context(store: CableStore) -> None:
     """moderation.md 4.2.3: a role is active while it is its author's latest for the recipient and the context."""
     obsolete = [role(BOB), role(BOB, what=ADMIN), role(BOB, "default")]
     active = [role(BOB, what=USER), role(CYD), role(BOB, by=CYD), role(BOB, "default", USER)]
@@ -99,7 +99,7 @@ def test_roles_of_a_user_who_declines_them_are_not_in_the_answer(store: CableSto
 # --- actions ---------------------------------------------------------------------------------------
 
 
-def test_actions_of_the_requested_channels_and_of_the_cabal(store: CableStore) -> None:
+def test_the_answer_has_actions_of_the_requested_channels_and_of_the_cabal(store: CableStore) -> None:
     everywhere = act(HIDE_USER, BOB.key, channel="")
     here, there = act(DROP_CHANNEL), act(HIDE_POST, bytes(32), channel="other")
     store.ingest(raws(there, here, everywhere))
@@ -131,7 +131,7 @@ def test_only_the_same_author_context_kind_and_target_undo(store: CableStore) ->
     assert answer_of(store, "default") == hashes([elsewhere, hidden, *others])
 
 
-def test_an_action_stays_while_one_of_its_targets_does(store: CableStore) -> None:
+def test_an_action_is_in_the_answer_until_all_its_targets_are_undone(store: CableStore) -> None:
     both, bob = act(HIDE_USER, BOB.key, CYD.key), act(UNHIDE_USER, BOB.key)
     store.ingest(raws(both, bob))
     assert answer_of(store, "default") == hashes([both, bob])
@@ -149,7 +149,7 @@ def test_actions_on_a_channel_need_no_recipients_and_ignore_them(store: CableSto
     assert answer_of(store, "default") == hashes([undropped, undone])
 
 
-def test_many_targets_and_the_same_one_twice(store: CableStore) -> None:
+def test_an_action_may_have_many_and_duplicate_targets(store: CableStore) -> None:
     targets = [bytes([n // 256, n % 256]) * 16 for n in range(1000)]
     many = act(HIDE_POST, *targets, *targets)
     store.ingest(raws(many))
@@ -164,14 +164,14 @@ def test_many_targets_and_the_same_one_twice(store: CableStore) -> None:
 
 
 @pytest.mark.parametrize("name", ["a!b", "!", "~", "\x00", '"', "日本", "a"])
-def test_strange_channel_names(store: CableStore, name: str) -> None:
+def test_unusual_channel_names_are_distinguished(store: CableStore, name: str) -> None:
     post, hidden = role(BOB, name), act(HIDE_USER, BOB.key, channel=name)
     store.ingest(raws(post, hidden, *(role(CYD, other) for other in ("a!", "b", "!!", "\x00\x00"))))
     assert answer_of(store, name) == hashes([post, hidden])
     assert answer_of(store) == []
 
 
-def test_unknown_channels_and_those_requested_twice(store: CableStore) -> None:
+def test_unknown_channels_are_ignored_and_repeated_ones_count_once(store: CableStore) -> None:
     everywhere, here = role(BOB), role(BOB, "default")
     store.ingest(raws(everywhere, here))
     assert answer_of(store, "nowhere", "", "x" * 1000) == [everywhere.hash]
@@ -180,7 +180,7 @@ def test_unknown_channels_and_those_requested_twice(store: CableStore) -> None:
         assert list(answers.channel_list(snapshot.reader)) == []
 
 
-def test_channel_names_in_whatever_case() -> None:
+def test_channel_names_match_in_any_case_in_draft8() -> None:
     ann = Person("ann", DRAFT8)
     with CableStore.in_memory(dialect=DRAFT8) as store:
         first, second = role(BOB, "cAbAL", by=ann), role(BOB, "Cabal", by=ann)
@@ -201,7 +201,7 @@ def test_case_counts_in_the_legacy_dialect(store: CableStore) -> None:
 # --- oldest ----------------------------------------------------------------------------------------
 
 
-def test_oldest_is_in_and_zero_is_none(store: CableStore) -> None:
+def test_oldest_is_inclusive_and_zero_means_no_limit(store: CableStore) -> None:
     posts = [act(HIDE_POST, bytes([n]) * 32, at=START_MS + n) for n in range(4)]
     roles = [role(BOB, "default", by=by, at=START_MS + n) for n, by in enumerate((ANN, CYD))]
     store.ingest(raws(*posts, *roles))
@@ -213,7 +213,7 @@ def test_oldest_is_in_and_zero_is_none(store: CableStore) -> None:
         assert answer_of(store, "default", oldest_ms=oldest_ms) == []
 
 
-def test_what_is_older_than_oldest_is_not_read(store: CableStore) -> None:
+def test_actions_older_than_oldest_are_not_read(store: CableStore) -> None:
     def rows_read() -> int:
         count = 0
         with store.snapshot() as snapshot:
@@ -248,7 +248,7 @@ def test_each_part_is_oldest_first(store: CableStore) -> None:
 # --- omitted posts ---------------------------------------------------------------------------------
 
 
-def test_local_only_posts_and_what_they_undo_are_not_in_the_answer() -> None:
+def test_local_only_posts_do_not_change_the_answer() -> None:
     """The target of a local-only undo is sent as before, because its absence would reveal the post."""
     private = [
         ANN.post(Role("", LOCAL_ONLY, "", BOB.key, USER)),
@@ -282,7 +282,7 @@ def test_other_posts_are_not_in_the_answer(store: CableStore) -> None:
 # --- deletion --------------------------------------------------------------------------------------
 
 
-def test_deleting_undoes_and_leaves_no_rows(store: CableStore) -> None:
+def test_a_deleted_action_is_undone_and_leaves_no_rows(store: CableStore) -> None:
     """moderation.md 4.4.4: a deleted action has no effect, so the action that it undid is relevant again."""
     first = [role(BOB), act(HIDE_USER, BOB.key, CYD.key)]
     second = [role(BOB, what=USER), act(UNHIDE_USER, CYD.key, BOB.key)]
@@ -299,7 +299,7 @@ def test_deleting_undoes_and_leaves_no_rows(store: CableStore) -> None:
 # --- live requests ---------------------------------------------------------------------------------
 
 
-def test_live_requests_are_concerned_by_what_the_answer_would_hold(store: CableStore) -> None:
+def test_live_requests_concern_exactly_the_posts_of_the_answer(store: CableStore) -> None:
     posts = [
         *(role(BOB, channel, at=at) for channel in ("", "default", "other", "a!b") for at in (80, START_MS)),
         *(act(HIDE_USER, BOB.key, channel=channel, at=at) for channel in ("", "default", "a!b") for at in (79, 81)),
@@ -320,7 +320,7 @@ def test_live_requests_are_concerned_by_what_the_answer_would_hold(store: CableS
 
 
 @pytest.mark.parametrize("value", [b"", b"\x00" * 33])
-def test_a_damaged_row(value: bytes) -> None:
+def test_a_damaged_row_raises_an_error(value: bytes) -> None:
     with CableStore.in_memory() as store:
         store.ingest(raws(role(BOB)))
         (key,) = (key for key, _ in store.dump() if key.startswith(moderation.STATE_PREFIX))

@@ -78,9 +78,7 @@ def mentioned(dump: str) -> list[str]:
     return re.findall(r"^!x!mentions!(\w+)!", dump, flags=re.MULTILINE)
 
 
-def test_a_store_with_a_view_of_ones_own_works_with_every_command(
-    tmp_path: Path, store_folder: Path, site: Path, run: Run
-) -> None:
+def test_every_command_works_with_a_view_of_a_package(tmp_path: Path, store_folder: Path, site: Path, run: Run) -> None:
     assert run("init")[0] == 0
     assert "mentions (found none, expected 1)" in run_with(site, "post", "default", "too early")
     assert "rebuilt" in run_with(site, "rebuild")
@@ -117,9 +115,9 @@ def test_without_the_package_a_store_is_read_only(tmp_path: Path, store_folder: 
         ("sync", "127.0.0.1:9"),
     ]
     for words in refused:
-        status, _, told = run(*words)
+        status, _, message = run(*words)
         assert status == 2, words
-        assert "mentions" in told, words
+        assert "mentions" in message, words
     assert "not installed: mentions 1. Install the package" in run("rebuild")[2]
     assert "not installed can be dropped. These are: none" in run_with(site, "rebuild", "--drop-view", "mentions")
     assert run("dump")[1] == dump
@@ -136,14 +134,14 @@ def test_spark_has_the_views_of_packages(tmp_path: Path, store_folder: Path, sit
     run_with(site, "post", "default", "@ann, have you seen @bob?")
     dump = run("dump")[1]
     assert run("export", tmp_path / "export")[0] == 0
-    status, _, told = run("reindex", tmp_path / "export", "--out", store_folder)
-    assert (status, "not installed: mentions 1" in told) == (2, True), told
-    told = run_with(site, "reindex", tmp_path / "export", "--out", store_folder, "--cores", "1")
-    assert "generation-000002, which was checked" in told
+    status, _, message = run("reindex", tmp_path / "export", "--out", store_folder)
+    assert (status, "not installed: mentions 1" in message) == (2, True), message
+    message = run_with(site, "reindex", tmp_path / "export", "--out", store_folder, "--cores", "1")
+    assert "generation-000002, which was checked" in message
     assert run("dump")[1] == dump
     assert mentioned(dump) == ["ann", "bob"]
-    status, _, told = run("generations", "--back-to", "generation-000001")
-    assert (status, "not installed: mentions 1" in told) == (2, True), told
+    status, _, message = run("generations", "--back-to", "generation-000001")
+    assert (status, "not installed: mentions 1" in message) == (2, True), message
 
 
 def test_a_worker_without_the_package_or_with_another_version_reports_it(
@@ -166,21 +164,21 @@ def test_a_worker_without_the_package_or_with_another_version_reports_it(
 
 
 @pytest.mark.parametrize(
-    ("module", "told"),
+    ("module", "message"),
     [
         ("import nonsense", "ModuleNotFoundError: No module named 'nonsense'. Repair or remove the package"),
-        ("VIEW = 3", "has the type int, expected a View or a list of them"),
-        ("VIEW = [3]", "has the type list, expected a View or a list of them"),
+        ("VIEW = 3", "has the type int, expected a View or a list of views"),
+        ("VIEW = [3]", "has the type list, expected a View or a list of views"),
         (block("python").replace('"mentions",', '"links",'), "the prefix !x!mentions! of the view links"),
         (block("python").replace("!x!", "!chat!"), "does not begin with !x!mentions!"),
     ],
-    ids=["import", "no view", "no views", "name", "prefix"],
+    ids=["import", "not a view", "not views", "name", "prefix"],
 )
-def test_a_package_that_cannot_be_used_is_named(store_folder: Path, site: Path, module: str, told: str) -> None:
+def test_an_unusable_package_is_named(store_folder: Path, site: Path, module: str, message: str) -> None:
     install(site, module)
     found = run_with(site, "init")
     assert not store_folder.exists()
-    assert told in found
+    assert message in found
     assert "Traceback" not in found
 
 
@@ -198,7 +196,7 @@ TALLY = Tally(prefix=b"!x!own!", types=frozenset(), key=lambda _: b"")
 
 
 @pytest.mark.parametrize(
-    ("views", "told"),
+    ("views", "message"),
     [
         ([view("a b")], "invalid view name 'a b'"),
         ([view("")], "invalid view name ''"),
@@ -217,18 +215,18 @@ TALLY = Tally(prefix=b"!x!own!", types=frozenset(), key=lambda _: b"")
         ([view(tree=Tree(b"!x!own!t!", no_rows, lambda *_: iter(()), ()))], "one of the view's prefixes"),
     ],
 )
-def test_views_that_cannot_be_kept_are_rejected(views: list[View], told: str) -> None:
-    with pytest.raises(ArgumentError, match=re.escape(told)):
+def test_invalid_views_are_rejected(views: list[View], message: str) -> None:
+    with pytest.raises(ArgumentError, match=re.escape(message)):
         CATALOG.extended(views)
 
 
 @pytest.mark.parametrize("prefix", [b"!meta!", b"!sizes!", b"!arrival!log!", b"!local!own!"])
-def test_keys_that_are_no_views_are_reserved(prefix: bytes) -> None:
+def test_keys_outside_of_views_are_reserved(prefix: bytes) -> None:
     with pytest.raises(ArgumentError, match="is reserved"):
         Catalog((view(prefixes=(prefix,)),))
 
 
-def test_a_catalog_without_more_views_is_the_same() -> None:
+def test_a_catalog_extended_by_no_views_is_the_same() -> None:
     assert CATALOG.extended([]) is CATALOG
     assert CATALOG.extended([view()]).versions == {**CATALOG.versions, "own": 1}
 

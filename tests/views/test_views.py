@@ -177,7 +177,7 @@ def test_rows_are_a_function_of_the_bytes(dialect: Dialect) -> None:
         assert len({key for key, _ in CATALOG.rows(post)}) == len(CATALOG.rows(post))
 
 
-def test_folds_merge_in_any_order_and_repeated() -> None:
+def test_folds_merge_in_any_order_and_repeatedly() -> None:
     posts = [*golden_posts(LEGACY), *(p.text("default", str(i)) for i in range(3) for p in (ANN, BOB, CYD))]
     for view in CATALOG.views:
         for fold in view.folds:
@@ -190,7 +190,7 @@ def test_folds_merge_in_any_order_and_repeated() -> None:
                         assert fold.merge(a, fold.merge(b, c)) == fold.merge(fold.merge(a, b), c)
 
 
-def test_folds_found_anew_are_the_folds_that_grew(store: CableStore) -> None:
+def test_refolding_has_the_stored_value_of_each_fold(store: CableStore) -> None:
     posts = [*golden_posts(LEGACY), ANN.text("default", "x"), ANN.named("ann"), BOB.topic("default", "t")]
     store.ingest(raws(*posts))
     with store.snapshot() as snapshot:

@@ -78,7 +78,7 @@ WRONG_ROWS: dict[str, tuple[Callable[[Post], Any], str]] = {
     "one key twice": (lambda post: [row(post), row(post)], "several rows with one key"),
     "a byte below 4": (lambda post: [(PREFIX + b"\x01", b"")], "with a byte from 0 to 3. Use `escape`"),
 }
-VIEWS = {name: (view(rows=wrong_on_bad(wrong)), "rows", told) for name, (wrong, told) in WRONG_ROWS.items()} | {
+VIEWS = {name: (view(rows=wrong_on_bad(wrong)), "rows", message) for name, (wrong, message) in WRONG_ROWS.items()} | {
     "parts raise": (folding(parts=only_bad(raising)), "parts", "raised KeyError"),
     "parts elsewhere": (folding(parts=only_bad(lambda _: [(b"!x!other!", b"")])), "parts", "must begin with"),
     "merge gives a number": (folding(merge=lambda *_: 5), "merge", "returned int"),
@@ -97,7 +97,7 @@ VIEWS = {name: (view(rows=wrong_on_bad(wrong)), "rows", told) for name, (wrong, 
 
 @pytest.mark.parametrize("name", VIEWS)
 def test_a_write_that_a_view_fails_on_changes_nothing(name: str, tmp_path: Path) -> None:
-    wrong, function, told = VIEWS[name]
+    wrong, function, message = VIEWS[name]
     catalog = CATALOG.extended([wrong])
     with CableStore.open(tmp_path / "s", options=StoreOptions(catalog=catalog), identity=ANN.identity) as store:
         store.post("default", "good")
@@ -111,7 +111,7 @@ def test_a_write_that_a_view_fails_on_changes_nothing(name: str, tmp_path: Path)
             assert type(caught.value) is CableStoreError
             assert str(caught.value).startswith("the view own failed")
             assert f"`{function}` " in str(caught.value)
-            assert told in str(caught.value)
+            assert message in str(caught.value)
         assert name.startswith("merge") or f"on the post {other.hash.hex()}" in str(ingested.value)
         assert (store.dump_digest(), store.last_sequence, store.cursor) == before
         if not name.startswith("merge"):
@@ -155,7 +155,7 @@ def folded(post: Post) -> list[Row]:
     return [(FOLDED + b"a!b", post.hash)]
 
 
-def test_a_store_whose_new_view_fails_stays_as_it_was(tmp_path: Path) -> None:
+def test_a_store_whose_new_view_fails_is_unchanged(tmp_path: Path) -> None:
     with CableStore.open(tmp_path / "s") as store:
         post = store.post("default", BAD)
         digest = store.dump_digest()
@@ -166,7 +166,7 @@ def test_a_store_whose_new_view_fails_stays_as_it_was(tmp_path: Path) -> None:
         assert store.dump_digest() == digest
 
 
-def test_what_is_not_a_view_is_rejected() -> None:
+def test_other_values_than_views_are_rejected() -> None:
     for wrong in (None, "mentions", 5, View):
         with pytest.raises(ArgumentError, match="invalid view: expected a View"):
             CATALOG.extended([wrong])  # type: ignore[list-item] # that is tested

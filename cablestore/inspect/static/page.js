@@ -26,7 +26,7 @@ document.addEventListener("click", async (event) => {
   }
 });
 
-// --- live updates: an event says that this page may have changed, and the page is read again ---------------------
+// --- live updates: after an event that may change this page, the page is fetched again ---------------------------
 
 const live = document.body.dataset.live && JSON.parse(document.body.dataset.live);
 const state = document.getElementById("live");
@@ -71,7 +71,7 @@ function replace(next) {
   }
 }
 
-// A browser opens six connections to a host. So one page listens, and tells the others of the same origin.
+// A browser opens at most six connections to a host. So one page listens, and notifies the others of the same origin.
 
 function hear(told) {
   if (told.state) state.textContent = told.state;
