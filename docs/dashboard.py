@@ -16,7 +16,7 @@ _OF = '{instance=~"$instance"}'
 
 
 class Panel(NamedTuple):
-    """Graph or number. `queries` maps legends to expressions, in which `@` stands for the selected instances."""
+    """Graph or number. `queries` maps legends to expressions. In these, `@` represents the selected instances."""
 
     title: str
     unit: str

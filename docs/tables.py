@@ -25,13 +25,13 @@ LAYOUT = re.compile(r"^    (!.+?)\s+-> (.+?)$", re.MULTILINE)
 
 
 def layout(view: View) -> list[tuple[str, str]]:
-    """The (key, value) lines at the head of a view's docstring."""
+    """Return the (key, value) lines at the beginning of a view's docstring."""
     module = import_module(f"cablestore.views.{view.name}")
     return LAYOUT.findall(module.__doc__ or "")
 
 
 def types_of(view: View) -> str:
-    """The types of post that concern a view, in words."""
+    """Return the names of the post types that a view depends on, or `all`."""
     types = set(view.types)
     types.update(*(fold.types for fold in view.folds), *(tally.types for tally in view.tallies))
     if types == set(TYPE_NAMES):
@@ -40,7 +40,7 @@ def types_of(view: View) -> str:
 
 
 def views_table() -> str:
-    """One row per key: view and version, key, value, types, kind, and the requests that it answers."""
+    """Return a table with one row per key: view and version, key and value, kind, types, answered requests."""
     lines = ["| view | key -> value | from | written for | answers |", "|---|---|---|---|---|"]
     for view in CATALOG.views:
         kinds = [(fold.prefix, "fold") for fold in view.folds] + [(tally.prefix, "tally") for tally in view.tallies]
@@ -58,7 +58,7 @@ def views_table() -> str:
 
 
 def limits_table() -> str:
-    """One row per limit: name, value, docstring."""
+    """Return a table with one row per limit: name, value, docstring."""
     lines = ["| limit | value | meaning |", "|---|---|---|"]
     subjects = (protocol, store, remote, peers, archives, reconciliation, causal_logs, inspection)
     body = [statement for subject in subjects for statement in ast.parse(inspect.getsource(subject)).body]
@@ -72,7 +72,7 @@ def limits_table() -> str:
 
 
 def request_diagrams() -> str:
-    """One diagram for each side of a request, and its steps in words."""
+    """Return a diagram of the states of a request for each side."""
     lines = []
     for role in RequestRole:
         steps = [(before, step, after) for (side, before, step), after in TRANSITIONS.items() if side is role]
@@ -87,17 +87,17 @@ def request_diagrams() -> str:
 
 
 def columns_table(tables: Mapping[str, Mapping[str, Column]]) -> str:
-    """One table for each table of Spark: column, type, meaning."""
+    """Return a table for each Spark table: column, type, meaning."""
     lines = []
     for name, columns in tables.items():
-        lines += [f"**{name}**", "", "| column | type | holds |", "|---|---|---|"]
+        lines += [f"**{name}**", "", "| column | type | content |", "|---|---|---|"]
         lines += [f"| `{column}` | `{of.ddl}` | {of.meaning} |" for column, of in columns.items()]
         lines.append("")
     return "\n".join(lines)
 
 
 def moderation_table() -> str:
-    """One row per test that is named after a rule of moderation.md: the rule, the sentence, the file."""
+    """Return a table with one row per test of a rule of moderation.md: the rule, the name of the test, the file."""
     rules = []
     for path in sorted((DOCS.parent / "tests").rglob("test_*.py")):
         for number, last, sentence in RULE.findall(path.read_text()):
@@ -115,7 +115,7 @@ THREADS = {
 
 
 def threads_table() -> str:
-    """One row per thread of the store for asyncio: the methods that run there, and why."""
+    """Return a table with one row per thread of the asyncio store: the methods that run there, and the reason."""
     found: dict[str, set[str]] = {thread: set() for thread in THREADS}
     for path in sorted((DOCS.parent / "cablestore" / "aio").glob("*.py")):
         for kind in (node for node in ast.parse(path.read_text()).body if isinstance(node, ast.ClassDef)):
@@ -133,7 +133,7 @@ def threads_table() -> str:
 
 
 def of_readme(pattern: str) -> str:
-    """A part of the README, with links that work from here."""
+    """Return the part of the README that matches, with links relative to `docs`."""
     found = re.search(pattern, (DOCS.parent / "README.md").read_text(), re.MULTILINE | re.DOTALL)
     assert found is not None
     return found[0].replace("](docs/", "](")
@@ -154,7 +154,7 @@ TABLES: dict[str, Callable[[], str]] = {
 
 
 def with_tables(text: str) -> str:
-    """A document with its generated tables as they should be."""
+    """Return the text of a document with current generated tables."""
     for name, make in TABLES.items():
         begin, end = f"<!-- generated: {name} -->\n", "<!-- end -->"
         before, found, rest = text.partition(begin)
@@ -164,7 +164,7 @@ def with_tables(text: str) -> str:
 
 
 def documents() -> list[Path]:
-    """The documents that may have generated tables."""
+    """Return the paths of all documents. Each may contain generated tables."""
     return sorted(DOCS.rglob("*.md"))
 
 

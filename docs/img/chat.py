@@ -1,6 +1,6 @@
-"""Makes the pictures of the chat client: `make pictures` runs it. The conversation and the clock are always the same.
+"""Draws the pictures of the chat client for `make pictures`. The conversation and the clock are always the same.
 
-Tests compare the pictures with what the client shows, and use the conversation too.
+Tests compare the pictures with the screen of the client. They also use the conversation.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ START_MS: Final = int(datetime(2026, 3, 7, 18, 40, tzinfo=UTC).timestamp() * 100
 NOW_MS: Final = START_MS + 26 * 3_600_000
 PEOPLE: Final = {name: Identity.derive("chat pictures", name) for name in ("ann", "bob", "cyd", "田中", "dora")}
 LIMIT_S: Final = 120
-"""Only a hang takes as long."""
+"""Time limit of a wait, which only a hang exceeds."""
 _MINUTE_MS: Final = 60_000
 _DAY_MS: Final = 86_400_000
 _TALK: Final = (
@@ -50,7 +50,7 @@ _TALK: Final = (
 
 
 def fill(store: CableStore) -> None:
-    """Write the conversation to a store of ann."""
+    """Write the conversation to the store of ann."""
     times = count(START_MS - _DAY_MS, _MINUTE_MS)
 
     def post(name: str, body: Any, at: int | None = None) -> bytes:
@@ -69,7 +69,7 @@ def fill(store: CableStore) -> None:
 
 @contextmanager
 def garden(hosting: Hosting | None = None) -> Iterator[Cabal]:
-    """Open the conversation as ann sees it, among peers if a node is hosted."""
+    """Yield a cabal with the conversation, from the view of ann. With `hosting`, it has a node and peers."""
     store = CableStore.in_memory(identity=PEOPLE["ann"], options=StoreOptions(clock=lambda: NOW_MS))
     fill(store)
     open_cabal = OpenCabal(store, "garden club", None if hosting is None else HostedNode(store, hosting))
@@ -89,7 +89,7 @@ async def running(app: ChatApp, width: int, height: int) -> AsyncIterator[Pilot[
 
 
 async def until(pilot: Pilot[Any], is_so: Callable[[], object]) -> None:
-    """Wait until something is so."""
+    """Wait until `is_so` returns true. Raise TimeoutError with a screenshot after LIMIT_S."""
     end = time.monotonic() + LIMIT_S
     while not is_so():
         if time.monotonic() > end:
@@ -99,13 +99,13 @@ async def until(pilot: Pilot[Any], is_so: Callable[[], object]) -> None:
 
 
 def picture(app: ChatApp) -> str:
-    """Return the screen as SVG, in the fonts of the machine that shows it."""
+    """Return the screen as SVG, with fonts of the machine that displays it."""
     drawn = app.export_screenshot(title="cablestore chat")
     return re.sub(r"@font-face \{.*?\}\s*", "", drawn, flags=re.DOTALL).replace("Fira Code, monospace", "monospace")
 
 
 async def draw(width: int, height: int, *, light: bool = False, keys: str = "", text: str = "") -> str:
-    """Return the garden after keys were pressed, one name after a space, and a text was typed."""
+    """Return a picture of the client after it received `keys` (names separated by spaces) and a typed text."""
     with garden() as open_cabal:
         app = ChatApp(
             [open_cabal], channel="garden", zone=UTC, settings=ChatSettings(theme="light" if light else "dark")
@@ -125,7 +125,7 @@ SCREENS: Final[dict[str, dict[str, Any]]] = {
 
 
 def main() -> None:
-    """Draw them."""
+    """Draw all pictures."""
     for name, screen in SCREENS.items():
         (HERE / name).write_text(asyncio.run(draw(**screen)), encoding="utf-8")
 

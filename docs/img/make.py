@@ -1,4 +1,4 @@
-"""Makes the pictures of the documents: `make pictures`. The recording is of a real run of `cablestore demo`."""
+"""Draws the pictures of the documents for `make pictures`. One shows a real run of `cablestore demo`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ VIEWS: Final = ("messages", "channels, topics", "members, names", "links", "sums
 
 
 def words(x: float, y: float, text: str, kind: str = "") -> str:
-    """Return a line of text around a place."""
+    """Return a line of text, centred at x."""
     return f'<text x="{x:g}" y="{y:g}" class="{kind}">{escape(text)}</text>'
 
 
@@ -83,7 +83,7 @@ def overview() -> str:
 
 
 def recording() -> str:
-    """Run the demo and draw what it prints, but for the middle, which is long."""
+    """Run the demo, and draw its output without the long middle part."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "cablestore", "demo"]
         told = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True, env={"COLUMNS": "120"})

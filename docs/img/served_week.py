@@ -16,7 +16,7 @@ PANEL_HEIGHT: Final = 110
 PANEL_EVERY: Final = 150
 TOP: Final = 70
 MARKS: Final = {"kill": "#c53030", "upgrade": "#2f855a", "disk full": "#6b46c1"}
-"""Colours of events by the begin of their names."""
+"""Colours of events by the prefix of their names."""
 
 Sample = dict[str, Any]
 

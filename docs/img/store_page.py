@@ -1,6 +1,6 @@
-"""Makes the pictures of the page that shows a store: `make pictures` runs it. It needs Chromium.
+"""Draws the pictures of the inspection page for `make pictures`. It needs Chromium.
 
-The store is always the same: five people write in three channels for three months, at times at the same moment.
+The store is always the same: five people write in three channels for three months, sometimes at the same time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _START_MS: Final = int(datetime(2026, 1, 5, 7, tzinfo=UTC).timestamp() * 1000)
 _HOUR_MS: Final = 3_600_000
 _POSTS: Final = 900
 _APART: Final = 0.3
-"""How often writers do not see each other's newest posts."""
+"""Probability that a writer has not received the newest posts of others."""
 
 
 def posts() -> Iterator[bytes]:
@@ -80,10 +80,12 @@ async def draw(chromium: str) -> None:
 
 
 def main() -> None:
-    """Write the pictures, or say what is missing."""
+    """Write the pictures. Exit with an error if Chromium is missing."""
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if chromium is None:
-        sys.exit("Chromium is not installed, so the pictures of the page stay. Install it: apt-get install chromium")
+        sys.exit(
+            "Chromium not found: the pictures of the page were not drawn. Install it with apt-get install chromium"
+        )
     asyncio.run(draw(chromium))
 
 

@@ -1,6 +1,6 @@
-"""Makes the pictures of how-to/tables.md: a year of an invented community, its tables, the page's queries, drawn.
+"""Draws the results of the queries in how-to/tables.md, for a year of an invented community.
 
-`make pictures` runs it. The community is always the same one.
+`make pictures` runs it. The community is always the same.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ WORDS: Final = [
 
 
 class Member(NamedTuple):
-    """Person of the community: from which day on, until which day, and at which hours it writes how much."""
+    """Person of the community: first and last day, usual hour of the day, and posts per day."""
 
     name: str
     first_day: int
@@ -61,7 +61,7 @@ class Member(NamedTuple):
 
     @property
     def identity(self) -> Identity:
-        """Its key."""
+        """The key of this member, derived from the name."""
         return Identity.derive("a community's year", self.name)
 
 
@@ -113,7 +113,7 @@ def community(days: int = DAYS) -> Iterator[Post]:
 
 
 def _moments(rng: random.Random, days: int) -> Iterator[tuple[datetime, Member]]:
-    """Yield when each member writes: about its hour, more in summer, less at weekends."""
+    """Yield the times of posts: around the hour of each member, more in summer, less at weekends."""
     for member in MEMBERS:
         for day in range(member.first_day, min(member.last_day, days)):
             date = FIRST_DAY + timedelta(days=day)
@@ -128,7 +128,7 @@ def _sentence(rng: random.Random) -> str:
 
 
 def make_tables(folder: Path, days: int = DAYS) -> CableStore:
-    """Write the tables of the community to `folder`/tables. Returns a store of it."""
+    """Write the tables of the community to `folder`/tables, and return a store with its posts."""
     store = CableStore.in_memory()
     store.ingest([post.raw for post in community(days)], verify=False)
     store.export(folder / "OUT")
@@ -140,7 +140,7 @@ def make_tables(folder: Path, days: int = DAYS) -> CableStore:
 
 
 def queries() -> dict[str, str]:
-    """Return the page's queries by their headings. The first block has the views that they need."""
+    """Return the page's queries by their headings. The first block defines the views that they need."""
     found = {}
     for section in PAGE.read_text(encoding="utf-8").split("\n## ")[1:]:
         heading = section.partition("\n")[0]
@@ -150,7 +150,7 @@ def queries() -> dict[str, str]:
 
 
 def answers(folder: Path) -> dict[str, list[dict[str, Any]]]:
-    """Run all queries on the tables in a folder. Returns the rows of each by its heading."""
+    """Run all queries on the tables in a folder, and return the rows of each query by its heading."""
     found = {}
     with duckdb.connect() as connection:
         for heading, query in queries().items():
@@ -172,7 +172,7 @@ COLOURS: Final = ("#2b6cb0", "#e08a3c")
 
 
 def words(x: float, y: float, text: object, kind: str = "") -> str:
-    """Return a line of text around a place."""
+    """Return a line of text, centred at x."""
     return f'<text x="{x:g}" y="{y:g}" class="{kind}">{escape(str(text))}</text>'
 
 
