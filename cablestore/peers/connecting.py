@@ -17,7 +17,7 @@ ProtocolT = TypeVar("ProtocolT", bound=asyncio.Protocol)
 
 
 async def connected(make: Callable[[], ProtocolT], host: str, port: int, resolver: Resolver = RESOLVER) -> ProtocolT:
-    """Connect, and return the protocol that `make` created. Raises OSError, and ValueError for impossible names."""
+    """Connect, and return the protocol that `make` created. Raises OSError, and ValueError for an invalid host name."""
     loop = asyncio.get_running_loop()
     addresses = await resolver.resolve(host, port)
     made: list[socket.socket] = []
@@ -56,5 +56,5 @@ def _abort(making: asyncio.Task[tuple[asyncio.Transport, ProtocolT]]) -> None:
 
 
 def what_is_silent(address: Address) -> str:
-    """Return what has not answered yet: the name server, or the peer."""
+    """Return the beginning of a timeout error: it names the name server or the peer, whichever has not answered."""
     return f"cannot connect to {address}: the name server" if RESOLVER.is_looking_up(address.host) else str(address)

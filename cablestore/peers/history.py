@@ -1,9 +1,9 @@
-"""Histories of channels at one peer that does not reconcile: passes over them in pages, and their marks.
+"""Requests for the histories of channels: passes over the history at one peer, in pages, and marks of complete passes.
 
 The first pass goes back to the start of the window. If the connection breaks, the next connection continues the pass.
 Later passes go back to a *safe point*, an hour before the mark, or less if many posts are younger. A peer may learn old
-posts late, so each connection also makes a full pass in the background, at a bounded rate. It continues where the last
-connection ended.
+posts late, so each connection also makes a full pass in the background, at a bounded rate. The pass continues where
+the last connection ended.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from cablestore.store.options import system_clock_ms
 _LEAST_OVERLAP: Final = 16
 """Posts that are always listed again, regardless of their age, because clocks differ."""
 _HASHES_OF_REQUEST: Final = 2
-"""The size of a request and the end of its answer, in hashes."""
+"""The size of a request and the end of its answer, as a number of hashes."""
 
 
 class _Pass(NamedTuple):
     """A complete pass over a channel. `full_at_ms` is None unless it went back to the start of the window."""
 
     epoch: int
-    """The epoch of the marks in which it began."""
+    """The epoch of the marks at the start of the pass."""
     from_ms: int
     until_ms: int
     full_at_ms: int | None
@@ -221,7 +221,7 @@ class Histories:
         return await self._context.reads.call(times)
 
     async def _safe_ms(self, channel: str, known_ms: int) -> int:
-        """Return the safe point for posts that the peer may have got since `known_ms`."""
+        """Return the safe point for posts that the peer may have received since `known_ms`."""
         return await self._context.reads.call(partial(safe_point_ms, channel=channel, known_ms=known_ms))
 
     @property

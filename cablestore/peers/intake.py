@@ -1,4 +1,4 @@
-"""The path of received posts to the store: judged, then stored, in the order in which each peer sent them."""
+"""The intake of received posts: they are judged, then stored, in the order in which each peer sent them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ _REASONS: Final = frozenset(RejectionReason)
 
 
 class ReceivedPosts(NamedTuple):
-    """Posts of one peer, and the future of their outcomes. `sender` has them and can be requested and paused."""
+    """Posts of one peer, and the future of their outcomes.
+
+    `sender` is the connection to pause while many posts wait, and to request these posts from again.
+    """
 
     posts: list[bytes]
     link: PeerLink
@@ -144,7 +147,7 @@ class PostIntake:
     def _finished(
         self, batch: ReceivedPosts, turn: asyncio.Future[None], size_bytes: int, task: asyncio.Task[None]
     ) -> None:
-        """Let the peer's next posts take their turn, also if the task was cancelled because the node stops."""
+        """Let the peer's next posts continue, also if the task was cancelled because the node stops."""
         del task
         if not turn.done():
             turn.set_result(None)
@@ -162,10 +165,10 @@ class PostIntake:
     # --- outcomes ------------------------------------------------------------------------------
 
     def _stored(self, batch: ReceivedPosts, future: asyncio.Future[list[Outcome]]) -> None:
-        """Count outcomes, before the waiting code gets them."""
+        """Count the outcomes before the waiting code receives them."""
         metrics, error = self._context.metrics, future.exception()
         if error is not None:
-            metrics.failed_writes += not self._context.store.write_state.failure  # the store counts its own
+            metrics.failed_writes += not self._context.store.write_state.failure  # the store counts these
             fields = {"peer": batch.link.name, "reason": str(error)}
             self._context.log.error("cannot store received posts", extra=fields)
         else:

@@ -17,7 +17,7 @@ NOT_RUNNING: Final = "this node is not running. Call it inside its `async with` 
 
 
 class Lifetime:
-    """One run of a node. On its loop, and in the thread of the loop."""
+    """One run of a node. Use it on the node's loop, in the thread of the loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, log: Logger) -> None:
         self.loop: Final = loop
@@ -124,7 +124,7 @@ class Lifetime:
             self._errors.append(error)
 
     def conclude(self) -> None:
-        """Raise the CancelledError or the first error of the shutdown."""
+        """Raise the CancelledError or the first error of the shutdown, if there is one."""
         errors, self._errors = [self._cancellation, *self._errors], []
         for error in filter(None, errors):
             raise error
@@ -142,7 +142,7 @@ def check_task() -> None:
     """Raise NodeError unless the caller is in an asyncio task. A trio task, for example, cannot await the shutdown."""
     if running_loop() is None or asyncio.current_task() is None:
         raise NodeError(
-            "a node needs a task on a running asyncio event loop. Use it there, or in a thread that has one"
+            "a node requires a task on a running asyncio event loop. Call it in a coroutine that asyncio runs"
         )
 
 

@@ -41,7 +41,7 @@ class PeerListener(ABC, Generic[L]):
         links: set[L],
         purpose: str = "",
     ) -> None:
-        """Initialize a port that adds its connections to `links`. Its `purpose` is for the log."""
+        """Initialize a port that adds its connections to `links`. The log contains its `purpose`."""
         self._context = context
         self._new_link = new_link
         self._purpose = {"for": purpose} if purpose else {}
@@ -58,7 +58,7 @@ class PeerListener(ABC, Generic[L]):
         """Use a kept connection until it ends."""
 
     async def listen(self, address: Address) -> Address:
-        """Accept connections. Return the address, with the assigned port for port 0. Raises NodeError."""
+        """Accept connections at an address. Return it, with the assigned port for port 0. Raises NodeError."""
         return await self._context.life.call(self._listen, address)
 
     async def _listen(self, address: Address) -> Address:
@@ -139,7 +139,7 @@ class PeerListener(ABC, Generic[L]):
                 link = await connected(lambda: make(address), *address)
                 is_established = await asyncio.shield(link.established)
         except TimeoutError:
-            reason = f"{what_is_silent(address)} does not answer within {timeout_s:g} s"
+            reason = f"{what_is_silent(address)} did not answer within {timeout_s:g} s"
             raise NodeError(reason if link is None else link.with_cause(reason)) from None
         except (OSError, ValueError) as error:  # ValueError: not a valid host name
             raise NodeError(f"cannot connect to {address}: {getattr(error, 'strerror', None) or error}") from None
@@ -151,7 +151,7 @@ class PeerListener(ABC, Generic[L]):
         return link
 
     def keep_connected(self, address: Address) -> None:
-        """Stay connected to a peer. Pauses after failures grow (`dialling`).
+        """Connect to a peer, and connect again whenever the connection ends or fails, after a pause (`dialling`).
 
         Connections to this node itself, and second connections to a peer, are ended (`node_ids`).
         """
@@ -205,7 +205,7 @@ class PeerListener(ABC, Generic[L]):
     # --- limits --------------------------------------------------------------------------------
 
     def admit(self, link: L) -> str:
-        """Add a connection. Return the exceeded limit, or ""."""
+        """Add a connection. Return the reason to reject it, or ""."""
         self.links.add(link)
         self.by_network[link.network] += 1
         if self._is_stopping:
@@ -226,7 +226,7 @@ class PeerListener(ABC, Generic[L]):
             if count > most:
                 if not link.is_ours:
                     self._context.metrics.refused[kind].inc()
-                return f"more than {most} {what}"
+                return f"too many {what}: the maximum is {most}"
         return ""
 
     def remove(self, link: L) -> None:
