@@ -41,7 +41,8 @@ MAX_SDS_WAITING: Final = 4_096
 """Messages of one channel that wait for their dependencies. Further messages are fetched again later."""
 
 MAX_SDS_WAITING_SIZE_BYTES: Final = 33_554_432
-"""Total size of these messages. They are on disk, and one arrival may deliver all of them in one write."""
+"""Size of the messages of one channel that wait for their dependencies. They are on disk, and one arrival may deliver
+all of them in one write."""
 
 MAX_SDS_MISSING: Final = 16_384
 """Missing messages of one channel, each of which is requested. Only half of them may be known from sync messages
@@ -56,10 +57,11 @@ MAX_SDS_SHARES: Final = 128
 sender can use any number of names."""
 
 MAX_SDS_CAUSES: Final = 16
-"""Senders that share the cost of one missing message: those that are served first. One honest sender is enough."""
+"""Senders that share the cost of one missing message. If there are more, the senders that are served last do not share
+it. One honest sender is enough."""
 
 MAX_SDS_SYNC_IDS: Final = 64
-"""Ids of sync messages remembered for each share: the newest of at least half an hour."""
+"""Ids of sync messages remembered for each share, enough for at least half an hour. The oldest are forgotten first."""
 
 MAX_SDS_ANSWERS: Final = 1_024
 """Scheduled repair answers of one channel. A member whose request is dropped sends it again."""
@@ -71,7 +73,7 @@ MAX_SDS_TIMERS: Final = 256
 """Timers of one kind that one tick handles in one write. The next tick handles the others."""
 
 MAX_SDS_BATCH: Final = 1_000
-"""Messages of a list that one write receives. The write is held in memory."""
+"""Received messages that one write stores. The write is held in memory."""
 
 MAX_SDS_EFFECTS_READ: Final = 1_000
 """Outbox effects that one call returns: 20 MB with filters of 18,752 bytes."""

@@ -31,20 +31,20 @@ MAX_POSTS_REMEMBERED: Final = 512
 """Decoded posts in the cache of a process: those that were read last."""
 
 MAX_POST_REMEMBERED_SIZE_BYTES: Final = 4_096
-"""Largest post in this cache. The whole cache occupies at most 4 MB."""
+"""Largest post in the cache of decoded posts. The whole cache occupies at most 4 MB."""
 
 MAX_ROWS_REMEMBERED: Final = 4_096
 """Counts, sums and folds that a writer caches between batches: as many as a few hundred single posts change."""
 
 MAX_ROW_REMEMBERED_SIZE_BYTES: Final = 2_048
-"""Largest row in this cache, which occupies at most 8 MB. Larger rows are read again."""
+"""Largest row in the cache of a writer, which occupies at most 8 MB. Larger rows are read again."""
 
 MAX_GROUPS_REMEMBERED: Final = 64
-"""Channels whose heads a writer caches: more than one user writes to in turn."""
+"""Channels whose heads a writer caches: more channels than one user usually writes to in turn."""
 
 MAX_GROUP_ROWS_REMEMBERED: Final = 256
-"""Cached heads of one channel, including missing posts. All together occupy some 4 MB; a channel with more is read each
-time."""
+"""Cached heads of one channel, including missing posts. The heads of all channels occupy some 4 MB. The heads of a
+channel with more of them are read each time."""
 
 MAX_OWN_CLOCK_STEP_MS: Final = 60_000
 """How far a new post of the local user may be dated ahead of the clock to keep the user's posts in order. A larger
@@ -69,7 +69,8 @@ CLOCK_MEMORY_MS: Final = 14_400_000
 corrected by now."""
 
 MAX_CLOCK_TEXTS_READ: Final = 200
-"""Latest texts read to compare clocks, which takes some milliseconds. One user who writes more of them hides others."""
+"""Latest texts read to compare clocks, which takes some milliseconds. A user who writes more texts than this hides the
+texts of other users."""
 
 CAUSAL_SKEW_MS: Final = 604_800_000
 """How far before a window causal order searches for ancestors that claim a later time. See
@@ -101,8 +102,8 @@ MAX_GRAPH_POSTS: Final = 1_000
 """Posts in the graph of a channel by default. A browser draws as many at once, and a wide screen can show them."""
 
 MAX_TOPICS_READ: Final = 1_000
-"""Latest topics of a channel that are searched for one that applies, which takes some 15 ms. A channel in which blocked
-users set more topics has none until the next one is set."""
+"""Latest topics of a channel that are searched for one that applies, which takes some 15 ms. If blocked users set more
+topics than this, the channel has no topic until the next one is set."""
 
 STATE_POSTS_KEPT: Final = 3
 """Posts of each kind of channel state that `prune` keeps: the latest, second-latest and third-latest (wire.md
@@ -116,8 +117,8 @@ READ_THREADS: Final = 2
 because they share Python's lock."""
 
 MAX_ITEMS_AHEAD: Final = 256
-"""Items that a thread fetches at once for an async iterator. Handing them over costs as much as reading a few of
-them."""
+"""Items that a thread fetches at once for an async iterator. Passing them to the loop costs as much as reading a few
+items."""
 
 MAX_THINGS_CHANGED: Final = 8_192
 """Messages, users, topics and names that one read of changes reports. A read ends after the log entry that reaches this
@@ -156,8 +157,8 @@ SEARCH_CATCH_UP_S: Final = 2.0
 """Time that a search spends on indexing new posts before it answers: 100,000 posts."""
 
 MAX_REJECTED_REMEMBERED: Final = 100_000
-"""Hashes of refused posts of dropped users and channels, 200 bytes each, so that they are not requested again. Further
-posts are refused by author and channel when they arrive."""
+"""Hashes of rejected posts of dropped users and channels, 200 bytes each, so that they are not requested again. Further
+posts are rejected by author and channel when they arrive."""
 
 MAX_BLOCKED_ACTIONS: Final = 1_000
 """Actions, roles and deletions of one blocked user, dated before the block, that are stored or remembered. The user can
@@ -190,8 +191,8 @@ BACKUP_ROWS_SIZE_BYTES: Final = 262_144
 """Approximate size of one piece of other rows in a backup. Changing a row costs writing one such piece again."""
 
 MAX_BACKUPS_SINCE_FULL: Final = 100
-"""Incremental backups before the next one writes all posts again. Each leaves small pieces, and all are read after a
-deletion."""
+"""Incremental backups before the next backup writes all posts again. Each leaves small pieces, and all pieces are read
+after a deletion."""
 
 MAX_BACKUP_ARRIVALS: Final = 1_000_000
 """Entries of the arrival log since the last backup, 100 bytes of memory each. With more entries, a backup writes all
@@ -217,7 +218,7 @@ RETENTION_STEP_POSTS: Final = 20
 """Old posts that are removed in one write. Other writes wait for it, so it must take few milliseconds."""
 
 RETENTION_PAUSE_RATIO: Final = 4.0
-"""Pause between two such writes, as a multiple of the time that the last one took."""
+"""Pause after a write that removes old posts, as a multiple of the duration of the write."""
 
 RETENTION_COMPACT_SHARE: Final = 0.1
 """Share of the posts after whose removal `serve` compacts the store. LevelDB alone may keep removed rows for months."""
@@ -263,7 +264,7 @@ MAX_LOG_WRAPPINGS: Final = 4
 """Nested packings of one log: a compressed file in a compressed archive is packed three times."""
 
 MAX_LOG_XZ_MEMORY_SIZE_BYTES: Final = 134_217_728
-"""Memory for unpacking xz. Its strongest preset needs 65 MB, but a file may request 4 GB."""
+"""Memory for unpacking xz. The strongest preset of xz needs 65 MB, but a file may request 4 GB."""
 
 MAX_LOGS_HELD_SIZE_BYTES: Final = 67_108_864
 """Packed logs of an archive held in memory until logs of earlier days, stored after them, are read. If they do not fit,

@@ -2,8 +2,8 @@
 
 For a peer that reconciles, the node waits until both stores are compared. Then it sends live requests for newer posts.
 
-Any other peer is requested to list its channels. For each followed channel, the node requests its state, its history in
-pages from the newest post back, and later posts with a live request. The offered posts go to a `Fetch`.
+From any other peer, the node requests the list of channels. For each followed channel, it requests the state, the
+history in pages from the newest post back, and later posts with a live request. A `Fetch` requests the offered posts.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from cablestore.store.options import system_clock_ms
 
 _CHANNELS_AT_ONCE: Final = 8
 SURELY_ALL_NAMES: Final = 16_000
-"""A response with fewer names is complete: this many of the longest names fit into one."""
+"""A response with fewer names is complete: this many of the longest names fit into one response."""
 _ROUNDS: Final = 6
-"""Peers are requested to list their channels each round. Once in this many rounds, this includes peers that announce
-new ones, and channels without live requests are polled.
+"""Each round, channel lists are requested from peers that do not announce new channels. After this many rounds, they are
+requested from all peers, and channels without live requests are polled.
 """
 _MODERATION_TIMEOUT_S: Final = 5.0
 """cable.rs does not know this request and does not answer."""
@@ -56,7 +56,7 @@ async def _tasks() -> AsyncIterator[asyncio.TaskGroup]:
 
 
 class PeerSync:
-    """The sync with one peer, which starts immediately. Offered posts go to `fetch`."""
+    """The sync with one peer, which starts immediately. `fetch` requests the offered posts."""
 
     def __init__(self, context: PeerContext, connection: Connection, fetch: Fetch, *, is_live: bool) -> None:
         self._context = context
@@ -124,7 +124,7 @@ class PeerSync:
                 await connection.coverage.shared(limits.COMPARISON_WAIT_S)
 
     async def _when_compared(self) -> None:
-        """Fetch posts that comparisons do not cover over Cable: after the first comparisons, and after each that fails."""
+        """Request posts that are not compared over Cable, after the first comparisons and after each failed one."""
         if self._connection.is_met:
             coverage = self._connection.coverage
             await coverage.rest(limits.COMPARISON_WAIT_S)
@@ -284,7 +284,7 @@ class PeerSync:
         return found
 
     async def _listed(self, own: set[str]) -> set[str]:
-        """Request the names of the peer's channels, by offset while a response may be incomplete and returns new ones."""
+        """Request the names of the peer's channels. After a long response, request further names by offset."""
         listed: set[str] = set()
         offset = known = 0
         while True:

@@ -1,4 +1,4 @@
-"""One reconciliation in progress: frames between a link, the thread that compares, and the thread that stores."""
+"""One reconciliation in progress: it passes frames and posts between a link and the threads that compare and store."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class SilentError(ReconcileError):
 
 
 class Reconciliation:
-    """A conversation with one peer. `run` completes it; meanwhile `received` gets the peer's frames."""
+    """A conversation with one peer. `run` completes it. Meanwhile, `received` accepts the peer's frames."""
 
     def __init__(
         self,
@@ -217,7 +217,7 @@ class Reconciliation:
         if error is not None:
             self._fetches.not_stored(posts)
             self.unstored += len(posts)
-            self._jobs.put_nowait(StorageError(f"received posts could not be stored: {error}"))
+            self._jobs.put_nowait(StorageError(f"cannot store received posts: {error}"))
             return
         outcomes = stored.result()
         for outcome in outcomes:
@@ -260,13 +260,13 @@ class Reconciliation:
         if isinstance(error, ReconcileLimitError):
             self._say_end(EndReason.LIMIT, str(error))
         elif isinstance(error, StorageError):
-            self._say_end(EndReason.STORAGE, "posts cannot be stored")
+            self._say_end(EndReason.STORAGE, "cannot store posts")
         elif isinstance(error, PeerRefusedError):
             self.link.send_frames(self.talk.output())  # this node may have sent the refusal
         elif isinstance(error, ReconcileError) and not isinstance(error, LostError):
             self._say_end(EndReason.FAULT, str(error))
         elif not isinstance(error, ReconcileError):
-            self._say_end(EndReason.OTHER, "the store cannot be read")
+            self._say_end(EndReason.OTHER, "cannot read the store")
         return error
 
     def _say_end(self, reason: EndReason, text: str) -> None:

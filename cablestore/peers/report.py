@@ -35,7 +35,7 @@ class SyncReport:
 class ReconcileReport:
     """Counts of a reconciliation, in one or several conversations.
 
-    Sizes are those of frames, without encryption.
+    Sizes are in bytes of frames before encryption.
     """
 
     talks: int = 0
@@ -52,7 +52,7 @@ class ReconcileReport:
     """Received posts that could not be stored."""
     here_only: int = 0
     there_only: int = 0
-    """Differences that were found."""
+    """Posts that only this store had, and posts that only the peer had."""
     rounds: int = 0
     """Payloads of the peer that were compared."""
     sent_comparing_size_bytes: int = 0

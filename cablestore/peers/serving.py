@@ -1,4 +1,4 @@
-"""Serving: the requests of all peers are answered, forwarded to other peers, and kept live."""
+"""Serving: answers to the requests of all peers, forwarding to other peers, and live requests."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ _ROWS_PER_FORWARD: Final = 20
 
 
 class Serving:
-    """Answers, forwards and live requests of a node. On the loop, with a thread to inspect and one to follow the log."""
+    """Answers, forwarded requests and live requests of a node. Use it on the loop.
+
+    One thread inspects forwarded items, and another one follows the arrival log.
+    """
 
     def __init__(
         self, context: PeerContext, connections: Collection[Connection], sync: Sync, node_ids: NodeIds
@@ -104,8 +107,8 @@ class Serving:
     def request(self, connection: Connection, exchange: Exchange) -> bool:
         """Start to process a request of the peer. Return False if it was rejected and must not be answered.
 
-        That happens if the request returned in a loop, or if the peer has too many equal live requests, each of which
-        gets all changes.
+        It is rejected if it came from this node or returned in a loop, or if the peer has too many equal live requests.
+        Each equal live request receives all changes.
         """
         request = exchange.request
         if self._is_refused(connection, request):
@@ -124,7 +127,7 @@ class Serving:
         if self._node_ids.leads_here(connection):
             return True
         if request.is_live and self.live.alike(connection, request) >= limits.MAX_LIVE_ALIKE:
-            connection.faulted(Fault.TOO_MANY_REQUESTS.value, "live requests for the same")
+            connection.faulted(Fault.TOO_MANY_REQUESTS.value, "equal live requests")
             return True
         self._context.metrics.requests[type(request)].inc()
         may_loop = request.ttl > 0 and self._context.settings.relays

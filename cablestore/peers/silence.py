@@ -36,8 +36,8 @@ class Silence:
     def check(self, now_s: float, received_s: float, *, is_delivered: bool) -> LifeCheck:
         """Return the present reaction, and record it as done.
 
-        `received_s` is the time of the last received byte. An undelivered probe cannot be answered; its timeout is not
-        decided here.
+        `received_s` is the time of the last received byte. `is_delivered` is False while a probe may not have reached
+        the peer. Then the check waits.
         """
         if received_s > self._received_s:
             self._received_s, self._probes = received_s, 0

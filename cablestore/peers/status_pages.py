@@ -4,8 +4,8 @@
     /healthz   503 if a restart of the process may help, otherwise 200; JSON with details
     /readyz    200 if everything works, otherwise 503; the same JSON
 
-The pages exist before the store is open. `StatusPages.show` changes what they show. Requests are not authenticated:
-listen only on addresses that permitted clients can reach.
+The pages exist before the store is open. `StatusPages.show` changes their content. Requests are not authenticated: the
+address must be reachable only for permitted clients.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class _App:
                 body = metrics({**environ, "REQUEST_METHOD": "GET"}, lambda *given: found.extend(given))
                 status, headers = found
             except CableStoreError as error:
-                status, body = "503 Service Unavailable", [f"the store cannot be read: {error}\n".encode()]
+                status, body = "503 Service Unavailable", [f"cannot read the store: {error}\n".encode()]
         else:
             health = shown.health()
             is_good = health.is_alive if path == "/healthz" else health.is_ready

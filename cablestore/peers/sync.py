@@ -1,7 +1,7 @@
 """Sync of a node with all its peers: its start and end, and new channels.
 
-New channels do not wait for the next round. When the store gets one, it is requested from all peers immediately, and
-announced to those that reconcile.
+New channels do not wait for the next round. When the store receives the first post of a channel, the node immediately
+requests the channel from all peers, and announces it to peers that reconcile.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Sync:
             self._begin(connection, is_live=True)
 
     def begin_once(self, connection: Connection, progress: Callable[[int], None] | None) -> PeerSync:
-        """Start to request a peer's posts once. `progress` gets the number of posts as they are stored."""
+        """Start to request a peer's posts once. `progress` is called with the number of posts that were just stored."""
         return self._begin(connection, is_live=False, progress=progress)
 
     def _begin(
@@ -60,7 +60,7 @@ class Sync:
             self._channels.update(await self._context.reads.call(own_channels))
 
     def on_changes(self, changes: Iterable[LiveChange]) -> None:
-        """Request a channel that is new to the store from all peers, and announce it to those that reconcile."""
+        """Request a channel that is new to the store from all peers, and announce it to peers that reconcile."""
         found = {item.channel for item in changes if item.subject in (Subject.CHAT, Subject.STATE)} - self._channels
         if not found:
             return

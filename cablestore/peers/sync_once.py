@@ -1,4 +1,4 @@
-"""One sync with a peer: the stores are reconciled, and posts that this does not cover are requested over Cable."""
+"""One sync with a peer: the stores are reconciled, and posts that were not compared are requested over Cable."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class SingleSync:
         return report
 
     async def _reconciled(self, connection: Connection, progress: Callable[[int], None] | None) -> SyncReport:
-        """Reconcile with the peer. If the peer interrupts that, all posts are requested over Cable."""
+        """Reconcile with the peer. After a failure, posts are requested over Cable. Raises NodeError for a lost peer."""
         found, terms = ReconcileReport(), self._reconciler.own_terms()
         try:
             await self._reconciler.until_equal(ReconcileJob(connection, terms, found, progress=progress))

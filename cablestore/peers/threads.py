@@ -31,9 +31,9 @@ _LOG: Final = logging.getLogger("cablestore.node")
 _MOST_JOBS: Final = 64
 """Maximum number of jobs that share a snapshot and return to the loop together."""
 _MOST_ROUNDS: Final = 8
-"""Rounds of the loop after which jobs no longer wait for others."""
+"""Maximum number of loop iterations in which jobs wait for further jobs."""
 _SKIP_S: Final = 0.05
-"""How long entries are gathered while no peer is connected."""
+"""Pause between two checks of the log while no peer is connected."""
 _RETRY_S: Final = 1.0
 """Pause after a temporary failure to read changes, such as too many open files."""
 _SHORT_S: Final = 0.0005
@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 
 class Stopwatch:
-    """Measures the time that a thread spends on a piece of work. Create and use it in that thread.
+    """Stopwatch for the time that a thread spends on a piece of work. Create and use it in that thread.
 
     Querying the CPU time of a thread costs ten times as much as reading the clock. So the elapsed time is used for
     short work. For longer work, during which another thread may have run, the system is queried.
@@ -71,9 +71,9 @@ class Stopwatch:
 
 
 class SharedState:
-    """A snapshot that several answers share. The last one to release it closes it. Used by one thread.
+    """A snapshot that several answers share. The last `release` closes it. Use it in one thread.
 
-    If the store raised an error instead, each answer gets the error when it reads.
+    If the store raised an error instead, `reader` raises the error for each answer.
     """
 
     def __init__(self, reader: SnapshotReader | CableStoreError) -> None:
@@ -253,7 +253,7 @@ async def beside_loop(work: Callable[[], T]) -> T:
 
 
 class PostsToStore(NamedTuple):
-    """Posts that wait to be stored, and the future of their outcomes. It is None if they must be judged again."""
+    """Posts that wait to be stored, and the future of their outcomes. Its result is None if they must be judged again."""
 
     posts: list[bytes]
     outcomes: asyncio.Future[list[Outcome] | None]
@@ -348,7 +348,7 @@ class WriteThread:
 class FeedThread:
     """The thread that follows the arrival log and passes changes for peers to the loop.
 
-    `wants` returns True if peers are connected. Entries without connected peers and damaged entries are skipped.
+    `wants` returns True if peers are connected. Entries are skipped while no peers are connected, or if damaged.
     """
 
     has_skipped = False
@@ -375,7 +375,7 @@ class FeedThread:
         self._after = self.reached = store.last_sequence
         """Last entry whose changes were passed to the loop."""
         self.failure = ""
-        """Why changes cannot be announced, or why some were not. Connected peers do not get those later."""
+        """Why changes cannot be announced, or why some were skipped. Connected peers do not receive skipped changes."""
         self._has_lost = False
         self._thread = threading.Thread(target=self._work, name="cablestore-feed", daemon=True)
         self._thread.start()
@@ -401,7 +401,7 @@ class FeedThread:
                 self._ends.wait(_RETRY_S)
 
     def _step(self) -> None:
-        last = self._engine.next_sequence - 1  # before `wants`: a peer that connects later has seen these
+        last = self._engine.next_sequence - 1  # before `wants`: answers to a later peer include these
         if last <= self._after:
             self._woken.wait()
             return
