@@ -113,7 +113,7 @@ FETCH_POSTS_LEAST: Final = 16
 """Smallest number of posts in one request while more are pending. A request and its conclusion take 40 bytes."""
 
 FETCHES_OPEN: Final = 4
-"""Open post requests at one peer: enough to keep it busy, few enough that another peer can take over the rest."""
+"""Open post requests at one peer: enough to keep it busy, so few that other peers can take over the rest."""
 
 FLOW_FIRST_SIZE_BYTES: Final = 8_192
 """First window, in bytes of posts in flight, of a new link: 1.6 s at 5 kB/s. Each batch can at most double
@@ -228,8 +228,8 @@ SILENCE_S: Final = 20.0
 most 8 kB an hour in each direction."""
 
 LIFE_SIGN_TIMEOUT_S: Final = 12.0
-"""Time to wait for a requested sign of life. After two unanswered requests, the connection is closed: 44 seconds after
-the last byte, or 46 if the peer opened the connection."""
+"""Time to wait for a requested sign of life. After two unanswered requests, the connection is closed. That is 44 seconds
+after the last byte, or 46 if the peer opened the connection."""
 
 FIRST_RETRY_S: Final = 1.0
 """Delay after the first failed attempt to connect to a peer. Each further failure doubles it."""

@@ -76,8 +76,8 @@ MAX_TALK_DIFFERENCES: Final = 250_000
 """Differences that one conversation finds, 60 MB of memory on each side. The next conversation finds the rest."""
 
 MAX_TALK_UNSENT: Final = 10_000
-"""Posts that wait to be sent. A side with more waiting posts pauses the comparison (earlier on a slow link), so that
-posts do not wait for the whole comparison."""
+"""Posts that wait to be sent. A side with more waiting posts pauses the comparison, on a slow link already with fewer.
+So posts do not wait for the whole comparison."""
 
 MAX_TALK_UNASKED: Final = 100
 """Unexpected posts after which a side ends the conversation. Honest peers send none."""
@@ -112,8 +112,8 @@ MAX_TALK_S: Final = 3_600.0
 
 MAX_TALKS: Final = 8
 """Concurrent conversations of one node, whichever side began them. Each holds a snapshot and up to 60 MB of memory. At
-this limit, a new conversation replaces a slow one, or one of an address with at least two more conversations than
-the new peer's address. If there is none, the node asks the new peer to retry later."""
+this limit, a new conversation replaces a slow one, or one of an address with at least two more conversations. If
+there is none, the node asks the new peer to retry later."""
 
 TALK_SLOW_AFTER_S: Final = 20.0
 """Time spent waiting for a peer after which a slow conversation may be stopped in favour of another one."""

@@ -47,15 +47,15 @@ MAX_GROUP_ROWS_REMEMBERED: Final = 256
 channel with more of them are read each time."""
 
 MAX_OWN_CLOCK_STEP_MS: Final = 60_000
-"""How far a new post of the local user may be dated ahead of the clock to keep the user's posts in order. A larger
-difference means that the clock was set back."""
+"""How far a new post of the local user may be dated ahead of the clock, to keep the posts in order. A larger difference
+means that the clock was set back."""
 
 MAX_POSTS_IN_THE_WAY_LISTED: Final = 8
 """Own posts listed in the error for posts dated too far ahead to be replaced. They fit into one delete command."""
 
 MENTION_TOLERANCE_MS: Final = 5_400_000
-"""Largest difference between a message's time and the time at which the user has a name, for a mention: an hour and a
-half. A clock without summer time is an hour off, and other clocks drift."""
+"""A message mentions a user if the user has the name within this time before or after the message: an hour and a half.
+A clock without summer time is an hour off, and other clocks drift."""
 
 CLOCK_TOLERANCE_MS: Final = 600_000
 """Accepted difference between the local clock and those of others: ten minutes. Clocks set by the network differ by
@@ -77,8 +77,8 @@ CAUSAL_SKEW_MS: Final = 604_800_000
 `cablestore.store.causal_order`."""
 
 MAX_LINKS_FOLLOWED: Final = 32
-"""Links that a page in the middle of a channel follows to find messages that answer a message with a later time. Each
-costs reading one post. Pages from an end of the channel need none."""
+"""Links that a page in the middle of a channel follows to find answers that are dated before their messages. Each costs
+reading one post. Pages from an end of the channel do not follow links."""
 
 MAX_ENDS_READ: Final = 512
 """Rows of heads, missing and deleted posts that a page reads to find the heads of a channel. With more rows, the page
@@ -258,7 +258,7 @@ MAX_LOG_ARCHIVE_ENTRIES: Final = 250_000
 """Entries of one archive of logs, 500 bytes of memory each: 25 channels for 25 years, one file a day."""
 
 MAX_LOG_ENTRY_HEADER_SIZE_BYTES: Final = 1_048_576
-"""Header of one entry of a tar archive, which is read into memory: 512 bytes, and the name if it is long."""
+"""Header of one entry of a tar archive, which is read into memory: 512 bytes, and any long name."""
 
 MAX_LOG_WRAPPINGS: Final = 4
 """Nested packings of one log: a compressed file in a compressed archive is packed three times."""

@@ -103,7 +103,7 @@ class Retention:
         return removed
 
     def _free_space(self) -> None:
-        """Compact the store if `limits.RETENTION_COMPACT_SHARE` was removed. Otherwise only remove unused tables."""
+        """Compact the store if a share of `limits.RETENTION_COMPACT_SHARE` was removed, else only remove unused tables."""
         removed = self.removed - self._compacted_at
         kept = sum(self._store.stats().posts.values())
         if removed >= limits.RETENTION_COMPACT_SHARE * (kept + removed):

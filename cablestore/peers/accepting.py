@@ -1,6 +1,6 @@
 """Listening sockets that resume accepting after the system ran out of file descriptors.
 
-The servers of the event loops cannot do this: the uvloop server closes permanently after such an error, and the asyncio
+The servers of the event loops cannot do this. After such an error, the uvloop server closes permanently, and the asyncio
 server logs a traceback every second.
 """
 

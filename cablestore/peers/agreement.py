@@ -21,12 +21,12 @@ class Agreement:
 
     def __init__(self) -> None:
         self._place: LogPosition | None = None
-        """The log position of the store when it was compared, None if it changed since."""
+        """The log position of the store when it was compared. None before a comparison and after a change."""
         self._is_claimed = False
-        """True if EQUAL was the last frame sent to the peer."""
+        """True if this side has sent EQUAL and the agreement has not ended since."""
         self._is_in_step: bool | None = None
         self.ended: Final = asyncio.Event()
-        """Set when the agreement ends, or when a comparison does not lead to one."""
+        """Set when the agreement ends, or when a comparison does not lead to an agreement."""
 
     @property
     def has_place(self) -> bool:

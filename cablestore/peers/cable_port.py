@@ -150,7 +150,7 @@ class CablePort(PeerListener[Connection]):
         self.reconciler: Final = reconciler
 
     async def keep(self, link: Connection) -> None:
-        """Register a kept connection, exchange node ids with a peer that reconciles, and wait for the end."""
+        """Register a kept connection, exchange node ids with a peer that reconciles, and wait until it closes."""
         self.reconciler.node_ids.keep(link)
         if await asyncio.shield(link.met):
             self.reconciler.node_ids.announce(link)

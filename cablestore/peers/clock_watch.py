@@ -1,4 +1,4 @@
-"""Checks of the system clock: a node detects a clock that is wrong, or that is set while the node runs.
+"""Checks of the system clock: a node detects a clock that is wrong, or that was set meanwhile.
 
 The clock of a machine without a battery starts in 1970, or at the time of the last shutdown. Then present posts are
 rejected as too far ahead. When these posts become acceptable, they are requested again from the peers that have them.

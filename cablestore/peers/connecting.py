@@ -30,7 +30,7 @@ async def connected(make: Callable[[], ProtocolT], host: str, port: int, resolve
         connection = await start_connection(
             addresses, happy_eyeballs_delay=limits.EYEBALLS_DELAY_S, socket_factory=new_socket
         )
-    except RuntimeError as error:  # uvloop
+    except RuntimeError as error:  # raised by uvloop
         resolver.doubt(host)
         raise OSError(str(error)) from None
     except (OSError, asyncio.CancelledError):  # refused, or timed out
@@ -43,7 +43,7 @@ async def connected(make: Callable[[], ProtocolT], host: str, port: int, resolve
         return (await asyncio.shield(making))[1]
     except asyncio.CancelledError:  # uvloop would close the descriptor, and the socket would close it again
         making.add_done_callback(_abort)
-        await asyncio.wait({making})  # a turn of the loop
+        await asyncio.wait({making})  # one loop iteration
         raise
     except OSError:
         connection.close()

@@ -46,7 +46,7 @@ class PauseReason(Enum):
 
 
 _UNREAD: Final = (PauseReason.STORING, PauseReason.JUDGING, PauseReason.INSPECTING)
-"""Reasons while answers of the peer may be unread. Requests to the peer do not expire then."""
+"""Reasons for which answers of the peer may be unread. Meanwhile, requests to the peer do not expire."""
 
 
 class Connection(PeerLink):
@@ -57,7 +57,7 @@ class Connection(PeerLink):
         self.is_once: Final = is_once
         """True if the connection serves one task. No live sync begins."""
         self.met: Final[asyncio.Future[bool]] = context.loop.create_future()
-        """Done with True when both sides know that the other one reconciles, with False if the connection ends before.
+        """Done with True when both sides know that the other one reconciles, with False if the connection ends earlier.
         """
         self.first_answer: Final[asyncio.Future[None]] = context.loop.create_future()
         """Done when a request is answered or times out, or the connection ends. A peer that reconciles greets earlier.
@@ -246,13 +246,13 @@ class Connection(PeerLink):
     # --- cost of the peer ----------------------------------------------------------------------
 
     def _weigh(self) -> None:
-        """Sum up the memory of the peer's requests. While it is over the limit, further requests wait unread."""
+        """Sum up the memory of the peer's requests. While the sum exceeds the limit, reading from the peer is paused."""
         self._alive_size_bytes = sum(size_of(exchange.request) for exchange in self.session.to_answer.values())
         is_much = self._alive_size_bytes > self._context.settings.max_queued_size_bytes // 2
         (self.pause if is_much else self.resume)(PauseReason.REQUESTS)
 
     def faulted(self, what: str, detail: str) -> None:
-        """Count a fault. Too many end the connection."""
+        """Count a fault. Too many faults end the connection."""
         self.faults += 1
         self._context.log.info("fault", extra={"peer": self.name, "what": what, "detail": detail})
         if self.faults >= self._context.settings.max_faults:

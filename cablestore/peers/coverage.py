@@ -1,8 +1,8 @@
 """Coverage: the posts that reconciliation compares over one connection, which are then not requested over Cable.
 
 A comparison covers one state of each store. Later posts are announced to live requests. So a live request for compared
-posts needs no history: it is answered from the arrival log, from the entry at which the compared state was read. Each
-side sends SNAPSHOT when it has read that state. Older versions do not, and exchange the history.
+posts needs no history. It is answered from the arrival log, from the entry at which the compared state was read. Each
+side sends SNAPSHOT when it has read that state. Older versions do not send it, and exchange the history.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Coverage:
 
     def __init__(self) -> None:
         self._terms: Terms | None = None
-        """The terms of the present or last comparison. None before the first, and after a failed one."""
+        """The terms of the present or last comparison. None before the first comparison, and after a failed one."""
         self._place: LogPosition | None = None
         """The position of the first compared state in the arrival log."""
         self._is_known_there = False
@@ -51,7 +51,7 @@ class Coverage:
         return [SNAPSHOT]
 
     def end(self, *, failed: bool) -> None:
-        """Record the end of a comparison. If it failed, nothing is covered until the next one."""
+        """Record the end of a comparison. If it failed, nothing is covered until the next comparison."""
         self._is_under_way = False
         if failed:
             self._terms, self._has_failed = None, True

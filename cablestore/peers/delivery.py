@@ -49,7 +49,7 @@ def keep_alive(connection: Any) -> None:
 
 
 def keep_queue_short(transport: asyncio.Transport) -> None:
-    """Limit the data that the transport and the system queue for the peer, so that later requests wait for less data."""
+    """Limit the data that the transport and the system queue, so that later requests wait for less data."""
     transport.set_write_buffer_limits(high=limits.SLOW_READER_SIZE_BYTES)
     connection = transport.get_extra_info("socket")
     if hasattr(socket, "TCP_NOTSENT_LOWAT") and connection.family in (socket.AF_INET, socket.AF_INET6):

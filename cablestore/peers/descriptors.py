@@ -1,4 +1,4 @@
-"""File descriptors: the number of peer connections is limited, so that the store and commands always have some."""
+"""Limits of file descriptors: peer connections must leave enough of them for the store and for commands."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class Dial:
         self._again_s = float("-inf")
 
     def retry_now(self) -> None:
-        """End the pause, or skip the next pause if an attempt is in progress. Later pauses start at the shortest."""
+        """End the pause, or skip the next pause if an attempt is in progress. Later pauses start at the shortest length."""
         if self._connected_s is None:
             self._failures = 0
             self._due.set()
@@ -80,7 +80,7 @@ class Dial:
     def network_changed(self) -> None:
         """End the pause as `retry_now` does.
 
-        Later pauses start at the shortest at most once in `limits.LONGEST_RETRY_S`, because some networks change often.
+        The length of pauses restarts at most once in `limits.LONGEST_RETRY_S`, because some networks change often.
         """
         if self._connected_s is None:
             if self._clock() - self._fresh_s >= limits.LONGEST_RETRY_S:

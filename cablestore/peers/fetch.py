@@ -1,9 +1,9 @@
 """Fetching: offered posts are requested from one of the peers that offer them, and stored.
 
-Posts that are stored, known to be deleted, or already in transit are not requested. Posts that a lost peer did not
-deliver are requested from other peers that offered them, or else from peers that connect later. All open requests to a
-peer together have the length that the link transfers in about a second (`protocol.flow_window`). Requests begin as soon
-as the first hashes arrive.
+Posts that are stored, known to be deleted, or already in transit are not requested. If a lost peer did not deliver a
+post, it is requested from another peer that offered it, or from peers that connect later. All open requests to a peer
+together have the length that the link transfers in about a second (`protocol.flow_window`). Requests begin as soon as
+the first hashes arrive.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from cablestore.protocol.post import peek_type
 from cablestore.store import answers
 
 _SHARE_WAIT_S: Final = 0.05
-"""Interval at which a peer that offered more than its share allows is checked."""
+"""Interval of checks whether the share of a peer allows looking up further hashes."""
 
 _POST_SIZE_BYTES: Final = 256
 """Assumed mean size of posts before any posts have arrived."""
@@ -142,7 +142,7 @@ class Fetches:
             self.settled(digest)
 
     def settled(self, digest: bytes, *, has_arrived: bool = False) -> None:
-        """Notify all fetches that wait for a post that it is stored, or will not arrive."""
+        """Notify the fetches that wait for this post: it is stored, or will not arrive."""
         self.storing.discard(digest)
         for fetch in self._of_peers.values():
             fetch.settled(digest, has_arrived=has_arrived)
@@ -353,7 +353,8 @@ class Fetch:
         self._flow.arrived(sum(map(len, posts)))
         self._storing += 1
         stored = self._all.intake.store(self._connection, posts, self._connection)
-        stored.add_done_callback(partial(self._stored, posts))  # called also after a stopping node's tasks
+        # Also called when the tasks of a stopping node have ended.
+        stored.add_done_callback(partial(self._stored, posts))
 
     def _conclude(self, exchange: Exchange, step: Step) -> None:
         request = self._requests.pop(exchange)

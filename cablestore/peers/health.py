@@ -60,7 +60,7 @@ class Status(ABC):
 
     def __init__(self) -> None:
         self.registry: Final = CollectorRegistry()
-        ready = Gauge("cablestore_ready", "1 if the process is ready, like /readyz, else 0", registry=self.registry)
+        ready = Gauge("cablestore_ready", "1 if /readyz returns status 200, otherwise 0", registry=self.registry)
         ready.set_function(lambda: float(self.health().is_ready))
         build = Gauge("cablestore_build_info", "Versions in labels", ["version", "python"], registry=self.registry)
         build.labels(__version__, "{}.{}.{}".format(*sys.version_info)).set(1)

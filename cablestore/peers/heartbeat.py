@@ -22,7 +22,7 @@ class Heartbeat:
 
     @property
     def lag_s(self) -> float:
-        """The lateness of the last beat, or of the next one if that is already later."""
+        """The lateness of the last beat, or of the next beat if that is already later."""
         return max(self._late_s, self._clock() - self._due_s, 0.0)
 
     def end(self) -> None:

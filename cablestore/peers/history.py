@@ -68,7 +68,7 @@ class Histories:
         """Complete passes by channel."""
 
     def window_start_ms(self, channel: str) -> int:
-        """Return the date of the oldest posts of a channel that are requested."""
+        """Return the date from which posts of a channel are requested."""
         settings, now_ms = self._context.settings, system_clock_ms()
         dialect = self._context.dialect
         kept_from_ms = settings.keep.of(dialect).oldest_ms(dialect.channel_id(channel), now_ms)
@@ -83,7 +83,7 @@ class Histories:
         marks = await self._context.current_marks()
         mark, epoch = marks.get(self._peer_name, channel), marks.epoch
         if mark is not None and max(mark.until_ms, mark.full_at_ms) > now_ms:
-            mark = None  # the clock was wrong: no pass would reach back to posts written until then
+            mark = None  # the clock was wrong: a pass from this mark would miss posts
         start_ms = window_ms
         if mark is not None and not whole:
             start_ms = max(window_ms, await self._safe_ms(channel, mark.until_ms))
@@ -195,7 +195,7 @@ class Histories:
         await self._fetch.looked_up()
         if step in (Step.LOST, Step.CANCELLED) or (step is Step.TIMED_OUT and not hashes):
             return None
-        # cable.rs does not conclude answers. Others may stop in the middle of an answer, so the rest is requested.
+        # cable.rs does not conclude answers. Other peers may stop in the middle of an answer: request the rest.
         is_last = (step is not Step.TIMED_OUT or page.is_repeated(hashes)) and page.is_last(len(hashes))
         if not is_last:
             ends_ms = await self._ends_ms(hashes)

@@ -1,4 +1,4 @@
-"""Which peers of a node are in step, from comparisons, frames of peers, and later changes of the store."""
+"""The peers of a node that are in step, as known from comparisons, frames of peers, and changes of the store."""
 
 from __future__ import annotations
 

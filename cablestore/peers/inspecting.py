@@ -1,9 +1,9 @@
 """Inspection of posts and hashes that are forwarded for other peers, in a separate thread that does not block the loop.
 
 Posts are decoded, verified and compared with the known deletions and with the restrictions of moderation, like all
-received posts. Hashes of posts that are known to be deleted or dropped are removed. So are items that blocks hide from
-the requesting peer (`audience`), and items that crash cable.js if that peer may be cable.js. False claims count against
-the peer that sent them.
+received posts. Hashes of posts that are known to be deleted or dropped are removed. Items that blocks hide from the
+requesting peer (`audience`) are removed too. If this peer may be cable.js, so are items that crash cable.js. False
+claims count against the peer that sent them.
 """
 
 from __future__ import annotations

@@ -57,9 +57,9 @@ class PostIntake:
     def store(
         self, link: PeerLink, posts: list[bytes], sender: Connection | None = None
     ) -> asyncio.Future[list[Outcome]]:
-        """Queue posts for storing, and return a future of their outcomes. It raises CableStoreError if storing fails.
+        """Queue posts for storing, and return a future of their outcomes. Awaiting it may raise CableStoreError.
 
-        The posts can be requested again by hash from `sender`. It is paused if too many posts wait.
+        The posts can be requested again by hash from `sender`, which is paused if too many posts wait.
         """
         batch = ReceivedPosts(posts, link, sender, self._context.loop.create_future())
         batch.outcomes.add_done_callback(partial(self._stored, batch))
@@ -90,7 +90,7 @@ class PostIntake:
     # --- judging -------------------------------------------------------------------------------
 
     def _judge_soon(self, batch: ReceivedPosts) -> None:
-        """Judge posts in a task. While many posts of a peer wait, reading from it is paused."""
+        """Judge posts in a task. While many posts of a peer wait, reading from the peer is paused."""
         size_bytes = sum(map(len, batch.posts))
         self._judged_size_bytes[batch.link] += size_bytes
         if batch.sender is not None and self._judged_size_bytes[batch.link] > limits.MAX_JUDGED_SIZE_BYTES_PER_PEER:
@@ -168,7 +168,8 @@ class PostIntake:
         """Count the outcomes before the waiting code receives them."""
         metrics, error = self._context.metrics, future.exception()
         if error is not None:
-            metrics.failed_writes += not self._context.store.write_state.failure  # the store counts these
+            # The store counts its failed writes itself.
+            metrics.failed_writes += not self._context.store.write_state.failure
             fields = {"peer": batch.link.name, "reason": str(error)}
             self._context.log.error("cannot store received posts", extra=fields)
         else:

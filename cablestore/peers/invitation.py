@@ -2,9 +2,9 @@
 
     cable:<cabal key>?peer=<host:port>&peer=<host:port>&seed=<moderation seed>
 
-The cabal key is in 64 hex digits, and is left out if connections are not encrypted. Peers are the addresses of members.
-The seed is in hex digits, as moderation.md 4.7.2 defines it. The specification does not define how the three are sent
-together. Names and values of the query are percent-encoded.
+The cabal key has 64 hex digits, and is omitted if connections are not encrypted. Peers are the addresses of members.
+The seed is in hex digits, as moderation.md 4.7.2 defines it. The specification does not define how these values are
+sent together. Names and values of the query are percent-encoded.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Invitation:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse the text of an invitation, also with `cable://`. Raises ArgumentError, which does not contain the key."""
+        """Parse an invitation, also with `cable://`. Raises ArgumentError, whose message does not contain the key."""
         if len(text) > limits.MAX_INVITATION_SIZE_CHARACTERS:
             raise ArgumentError(
                 f"invalid invitation: it has more than {limits.MAX_INVITATION_SIZE_CHARACTERS:,} characters"

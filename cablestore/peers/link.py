@@ -77,7 +77,7 @@ class PeerLink(asyncio.Protocol, ABC):
         self.established: Final[asyncio.Future[bool]] = context.loop.create_future()
         """Done with True when messages can be exchanged, with False if the connection ends earlier."""
         self.is_established = False
-        """True if messages can be exchanged. It stays True after the end of the connection."""
+        """True if messages can be exchanged. It remains True after the end of the connection."""
         self.began_s = self.received_s = context.loop.time()
         self.silence: Final = Silence(self.began_s, is_ours=self.is_ours)
         self._delivery: Delivery | None = None
@@ -461,7 +461,7 @@ class PeerLink(asyncio.Protocol, ABC):
             self.received_posts.popitem(last=False)
 
     def count_invalid_posts(self, count: int, reason: str) -> None:
-        """Count posts that an honest peer never forwards. Too many end the connection."""
+        """Count posts that an honest peer never forwards. Too many of them end the connection."""
         self.invalid_posts += count
         if self.invalid_posts >= self._context.settings.max_invalid_posts:
             self.close(f"too many invalid posts ({self.invalid_posts}), the last: {reason}")

@@ -151,7 +151,7 @@ class PeerListener(ABC, Generic[L]):
         return link
 
     def keep_connected(self, address: Address) -> None:
-        """Connect to a peer, and connect again whenever the connection ends or fails, after a pause (`dialling`).
+        """Stay connected to a peer. After each failure or end, connect again after a pause (`dialling`).
 
         Connections to this node itself, and second connections to a peer, are ended (`node_ids`).
         """

@@ -1,8 +1,8 @@
 """Changes for live requests, derived from entries of the arrival log.
 
-A live time range gets new texts, and deletions in its channel. A live channel state gets new state, and after a
-deletion the post that becomes current (wire.md 6.3.2.4). A live moderation request gets new roles, actions and blocks,
-and the roles of a user who accepts roles again.
+A live time range receives new texts, and deletions in its channel. A live channel state receives new state, and after a
+deletion the post that becomes current (wire.md 6.3.2.4). A live moderation request receives new roles, actions and
+blocks, and the roles of a user who accepts roles again.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Subject(Enum):
 
 
 class LiveChange(NamedTuple):
-    """A hash that is new to live requests. `post` is set for moderation actions.
+    """A hash to announce to live requests. `post` is set for moderation actions.
 
     `sequence` is the number of its log entry: a peer that received a later state already has it.
     """
@@ -61,7 +61,7 @@ class LiveChange(NamedTuple):
     is_safe_for_cable_js: bool = True
     """True if cable.js can handle the post."""
     is_new: bool = False
-    """True for a post that was just stored, False for an older one that becomes current after a deletion."""
+    """True for a post that was just stored, False for an older post that becomes current after a deletion."""
     is_own: bool = False
     """True for a new post of the local user."""
 
@@ -112,8 +112,8 @@ def changes_of(
 def hashes_since(reader: Reader, request: Request, place: LogPosition) -> list[bytes] | None:
     """Return the hashes that are new to a live request since a position in the arrival log.
 
-    Return None if the position is no longer valid, if more than `MAX_ENTRIES` entries follow, or if the whole state
-    must be sent again.
+    Return None if the position is no longer valid, or more than `MAX_ENTRIES` entries follow. Also return None if the
+    whole state must be sent again.
     """
     later = arrival_log.next_sequence(reader) - 1 - place.sequence
     if later > MAX_ENTRIES or not place.holds_in(reader):
@@ -216,7 +216,7 @@ def _of_deletion(
     reader: Reader, stone: Tombstone, dead: Skeleton, state_channels: frozenset[str]
 ) -> Iterator[LiveChange]:
     """Yield the deletion, and the posts that become current instead of the deleted post."""
-    if dead.channel:  # as in a channel's history: also for roles and actions in it
+    if dead.channel:  # a channel's history also lists deletions of roles and actions
         for at_ms, digest in stone.deletions:
             yield LiveChange(Subject.CHAT, dead.channel, digest, at_ms)
         yield from _of_what_counts_instead(reader, stone.author, dead, dead.channel, state_channels)

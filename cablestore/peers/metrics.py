@@ -46,7 +46,7 @@ class NodeLoad(NamedTuple):
     """Bytes that peers have not read."""
     received_size_bytes: int = 0
     sent_size_bytes: int = 0
-    """Bytes of the open connections."""
+    """Bytes received and sent on the open connections."""
     reads_waiting: int = 0
     ingest_queued_size_bytes: int = 0
     wanted_hashes: int = 0

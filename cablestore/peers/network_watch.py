@@ -15,11 +15,11 @@ _GROUPS: Final = 0x10 | 0x40 | 0x100 | 0x400
 """RTMGRP_IPV4_IFADDR, RTMGRP_IPV4_ROUTE, RTMGRP_IPV6_IFADDR and RTMGRP_IPV6_ROUTE of linux/rtnetlink.h."""
 _MESSAGE_SIZE_BYTES: Final = 65_536
 _SLEEP_S: Final = 10.0
-"""A longer interval between two checks counts as sleep. A busy loop is not that late."""
+"""Interval between two checks above which the machine slept. A busy loop is not that late."""
 
 
 class NetworkWatch:
-    """Watch on the machine's addresses and routes through netlink. It reports nothing on systems other than Linux."""
+    """Watcher of the machine's addresses and routes through netlink. On systems other than Linux, it does nothing."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, changed: Callable[[], None]) -> None:
         """`changed` is called on the loop, once for each group of changes."""

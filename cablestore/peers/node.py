@@ -32,7 +32,7 @@ from cablestore.reconcile.messages import Purpose, Terms
 from cablestore.store.store import CableStore
 
 _ROUNDS_OF_OUTCOMES: Final = 3
-"""Rounds of the loop in which outcomes of the write thread reach the code that waits for them."""
+"""Loop iterations until outcomes of the write thread reach the code that waits for them."""
 
 
 class Node(ProcessBound):
@@ -42,8 +42,9 @@ class Node(ProcessBound):
     ...     await node.listen(Address("127.0.0.1", 13333))
     ...     node.keep_connected(Address("192.0.2.7", 13333))
 
-    Outside of the `async with`, and from other threads and loops, calls raise NodeError. `settings`, `control`,
-    `health` and `load` can be used at all times and in any thread, `peers`, `connections` and `peer_events` at all times.
+    Outside of the `async with`, and from other threads and loops, calls raise NodeError. But `settings`, `control`,
+    `health` and `load` can be used at all times and in any thread. `peers`, `connections` and `peer_events` can be used
+    at all times on the node's loop.
     """
 
     def __init__(self, store: CableStore, settings: NodeSettings | None = None) -> None:
@@ -57,11 +58,11 @@ class Node(ProcessBound):
         self._parts: NodeParts | None = None
         """The parts of the run, None until all of them exist."""
         self._threads = ExitStack()
-        """Ends the started threads in reverse order, and waits for them. Usable in any thread."""
+        """Calls that end the started threads, in reverse order, and wait for them. Usable in any thread."""
         bind(self)
 
     def _sockets(self) -> Iterable[int]:
-        """Return the descriptors of all ports and connections: a peer must notice the end of this process."""
+        """Return the descriptors of all ports and connections, which a child process must not keep open."""
         ports = () if self._parts is None else self._parts.ports
         return [descriptor for port in ports for descriptor in port.sockets()]
 
@@ -263,8 +264,8 @@ class Node(ProcessBound):
     ) -> ReconcileReport:
         """Reconcile once with a store at its reconciliation port, then end the connection. Raises NodeError.
 
-        If `over_cable` is True, connect to the Cable port instead. Posts of the followed channels in the window of the
-        settings are transferred in both directions, unless they are older than `after_ms`. An audit transfers no posts.
+        If `over_cable` is True, connect to the Cable port instead. Posts of the followed channels are transferred in
+        both directions, except for posts older than the settings or `after_ms` allow. An audit transfers no posts.
         `report` receives the counts, also if there is an error.
         """
         check_address(address)

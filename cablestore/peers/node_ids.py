@@ -1,8 +1,8 @@
 """Ids of nodes, which identify connections to this node itself, and second connections to a peer.
 
-A node has a random id while it runs. A node that stays connected to another cablestore sends the id as a notice of a
-reconciliation, and the other side answers with its own id. Other peers do not receive it. An address alone proves
-nothing: one node may have several addresses, and a forwarded port or a proxy hides them.
+A node has a random id while it runs. When it stays connected to another cablestore, both sides send their ids in frames
+of reconciliation. Other peers do not receive them. An address alone proves nothing: one node may have several
+addresses, and a forwarded port or a proxy hides them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Paging: how to continue after a page of history.
 
-Answers should begin with the newest post (wire.md 6.3.2.3). cable.rs begins with the oldest, and a peer may return
+Answers should begin with the newest post (wire.md 6.3.2.3), but cable.rs begins with the oldest. A peer may return
 fewer hashes than were requested. The answers of a peer show its direction and its page size.
 """
 

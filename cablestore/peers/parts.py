@@ -108,7 +108,7 @@ class NodeParts:
 
     @property
     def ports(self) -> tuple[CablePort, ReconcilePort]:
-        """Both ports."""
+        """The Cable port and the reconciliation port."""
         return self.cable_port, self.reconcile_port
 
     def tick(self, now_s: float) -> None:

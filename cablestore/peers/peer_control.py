@@ -22,7 +22,7 @@ _KEY_DIGITS: Final = 2 * KEY_SIZE_BYTES
 class PeerControl:
     """The connected peers of a node, and commands for them.
 
-    A command names a peer by its address or host as `peers` shows them, or by at least the first 4 digits of its key.
+    A command names a peer by its address or its host, as in `peers`, or by at least 4 first digits of its key.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class PeerControl:
         return banned
 
     def unban(self, name: str) -> bool:
-        """Accept a banned key or host again, and connect to it now if the node stays connected to it.
+        """Accept a banned key or host again, and now retry all disconnected addresses of `Node.keep_connected`.
 
         Return False if it is not banned. Raises StorageError.
         """

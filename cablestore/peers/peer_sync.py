@@ -2,8 +2,8 @@
 
 For a peer that reconciles, the node waits until both stores are compared. Then it sends live requests for newer posts.
 
-From any other peer, the node requests the list of channels. For each followed channel, it requests the state, the
-history in pages from the newest post back, and later posts with a live request. A `Fetch` requests the offered posts.
+From any other peer, the node requests the list of channels. For each followed channel, it requests the state and the
+history, in pages from the newest post back. A live request follows later posts. A `Fetch` requests the offered posts.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _ROUNDS: Final = 6
 requested from all peers, and channels without live requests are polled.
 """
 _MODERATION_TIMEOUT_S: Final = 5.0
-"""cable.rs does not know this request and does not answer."""
+"""Timeout of a moderation request. cable.rs does not know this request and does not answer."""
 
 
 def own_channels(reader: Reader) -> list[str]:
@@ -47,7 +47,7 @@ def own_channels(reader: Reader) -> list[str]:
 
 @asynccontextmanager
 async def _tasks() -> AsyncIterator[asyncio.TaskGroup]:
-    """Yield a task group that raises its first error itself, not in a group, so that callers can catch it by type."""
+    """Yield a task group that raises its first error without a group, so that callers can catch it by type."""
     try:
         async with asyncio.TaskGroup() as group:
             yield group
@@ -124,7 +124,7 @@ class PeerSync:
                 await connection.coverage.shared(limits.COMPARISON_WAIT_S)
 
     async def _when_compared(self) -> None:
-        """Request posts that are not compared over Cable, after the first comparisons and after each failed one."""
+        """Request posts that comparisons do not cover, after the first comparisons and after each failed one."""
         if self._connection.is_met:
             coverage = self._connection.coverage
             await coverage.rest(limits.COMPARISON_WAIT_S)
@@ -191,7 +191,7 @@ class PeerSync:
         self._word.set()
 
     async def _request_again(self, *, requests_channels: bool) -> None:
-        """Request all followed channels and moderation again, and follow other channels."""
+        """Request all followed channels and moderation again, and follow new channels."""
         await self._together(
             [self._by_turns(self._poll, sorted(self._followed)), self._follow(requests_channels=requests_channels)]
         )
@@ -261,7 +261,7 @@ class PeerSync:
             raise errors[0]
 
     async def _new_channels(self, *, requests_channels: bool) -> list[str]:
-        """Return new channels to follow: the store's, and with `requests_channels` the peer's.
+        """Return new channels to follow: channels of the store, and with `requests_channels` also those of the peer.
 
         A peer may invent names, so the number of channels without a post in the store is limited.
         """

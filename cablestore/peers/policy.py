@@ -81,7 +81,7 @@ class PostLimits(Struct, frozen=True, rename="kebab"):
 
 
 class Policy(Struct, frozen=True):
-    """Values of the file in their common spelling. Keys are in lower-case hex."""
+    """Values of the file in normalized spelling. Keys are in lower-case hex."""
 
     authors: LimitedLists = LimitedLists()
     channels: Lists = Lists()
@@ -146,7 +146,7 @@ def chosen_kind(text: str) -> Kind:
 
 
 def entry_name(kind: Kind, text: str, dialect: Dialect = LEGACY) -> str:
-    """Return the common spelling of an author, a channel or a peer. Raises ArgumentError if it is invalid."""
+    """Return the normalized spelling of an author, a channel or a peer. Raises ArgumentError if it is invalid."""
     if kind == "channel":
         if not text:
             raise ArgumentError("invalid channel '': expected a name")

@@ -38,7 +38,7 @@ class CommandAnswer(msgspec.Struct, frozen=True):
 
 
 class PolicyCommand:
-    """The process of a policy command. On the loop."""
+    """The process of a policy command. Use it on the loop."""
 
     def __init__(self, command: tuple[str, ...], log: Logger) -> None:
         self._command = command
@@ -102,7 +102,7 @@ class PolicyCommand:
                 start_new_session=True,  # Ctrl-C on the terminal must not end it before this node
             )
         except (OSError, ValueError) as error:
-            self.failure = f"cannot start it: {getattr(error, 'strerror', None) or error}"
+            self.failure = f"cannot start the command: {getattr(error, 'strerror', None) or error}"
             self._is_tried.set()
             return False
         self._process = process
@@ -112,7 +112,7 @@ class PolicyCommand:
             async for line in process.stdout:
                 self._take(msgspec.json.decode(line, type=CommandAnswer))
                 answered, self.failure = True, ""
-            self.failure = self._reason or f"it exited with status {await process.wait()}"
+            self.failure = self._reason or f"the command exited with status {await process.wait()}"
         except ValueError as error:  # also a line that is too long
             self.failure = f"invalid answer: {error}"
         finally:

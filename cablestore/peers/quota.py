@@ -33,8 +33,8 @@ _DAY_MS: Final = 86_400_000
 _ROWS_SIZE_BYTES: Final = 1_000
 """Approximate size of the rows of one post, without the post itself."""
 _PARTS: Final = 16
-"""Divisor of the margin: this part of it is the growth after which the quota is measured again, and the reserve that
-is necessary to leave a state.
+"""Divisor of the margin. The result is the growth after which the store is measured again, and the reserve that is
+necessary to leave a state.
 """
 
 
@@ -74,7 +74,7 @@ def quota_limits(settings: NodeSettings) -> QuotaLimits:
 
 
 class Quota:
-    """The quota of a node. On the loop, except for the measurements."""
+    """The quota of a node. Use it on the loop."""
 
     def __init__(
         self,

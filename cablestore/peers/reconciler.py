@@ -163,7 +163,7 @@ class Reconciler:
             await self._rest(agreement, pause_s)
 
     async def _everything(self, link: PeerLink, report: ReconcileReport) -> None:
-        """Reconcile all common posts. After transfers, compare again, so that both know that the stores are equal."""
+        """Reconcile all common posts. After transfers, compare again, so that both sides know the result."""
         job = ReconcileJob(link, self.own_terms(), report, is_complete=True)
         await self._all_of(job)
         if report.moved:
@@ -256,15 +256,15 @@ class Reconciler:
     async def _all_of(self, job: ReconcileJob) -> None:
         """Reconcile all posts of the terms with a peer, from the point where the last connection broke.
 
-        If connections break, the posts are reconciled in parts, the newest first. Each part is completed only once.
-        Raises CableStoreError like `_talk`.
+        If connections break, the posts are reconciled in parts, the newest first. Parts that an earlier connection
+        completed are compared again at the end. Raises CableStoreError like `_talk`.
         """
         was_begun = await self._all_that_is_left(job)
         if was_begun:  # parts of an earlier connection may have changed since; to compare them again is cheap
             await self._all_that_is_left(job)
 
     async def _all_that_is_left(self, job: ReconcileJob) -> bool:
-        """Reconcile the parts that no earlier connection completed. Return True if an earlier one completed any."""
+        """Reconcile the parts that no earlier connection completed. Return True if one completed a part."""
         keep_ms = self._context.settings.reconcile_all_every_s * 1000
         marks = await self._context.current_marks()
         time_ranges = TimeRanges(marks, _peer_of(job.link), job.terms, now_ms=system_clock_ms(), keep_ms=keep_ms)
@@ -485,7 +485,7 @@ def _is_failure(error: CableStoreError) -> bool:
 
 
 def is_limit(error: CableStoreError) -> bool:
-    """Return True if a conversation ended at a limit of either side, so that another one must find the rest."""
+    """Return True if a conversation ended at a limit of either side, so that another one finds the rest."""
     return isinstance(error, ReconcileLimitError) or (isinstance(error, PeerRefusedError) and error.reason == "limit")
 
 

@@ -191,7 +191,7 @@ class Reconciliation:
         return []
 
     def _items(self, channels: frozenset[str] | None) -> OrderedSet:
-        """Return the ids of one state of the store. Its snapshot stays open until the conversation ends. In the thread."""
+        """Return the ids of one state of the store. The snapshot remains open until the end. Runs in the thread."""
         self._snapshot = self._context.store.snapshot()
         self.place = LogPosition.of(self._snapshot.reader)
         return stored_set(self._snapshot.reader, channels)
@@ -206,7 +206,7 @@ class Reconciliation:
             self.link.send_frames(self.link.coverage.read(compared, place))
 
     def _post(self, digest: bytes) -> Post | None:
-        """Return a post that the peer lacks, None if it was removed or the peer may not get it. In the thread."""
+        """Return a post that the peer lacks, None if it was removed or the peer may not get it. Runs in the thread."""
         post = self._context.store.get(digest)
         is_given = post is not None and self.link.audience.may_get(post.raw, self._context.dialect)
         return post if is_given else None
@@ -250,7 +250,7 @@ class Reconciliation:
         self.lose("the connection ended" if closed.cancelled() else closed.result())
 
     def lose(self, why: str) -> None:
-        """End the conversation after all pending work, unless that completes it."""
+        """End the conversation after all pending work, unless the work completes it."""
         self._jobs.put_nowait(
             LostError(f"the connection ended during the reconciliation: {why}. Received posts are stored")
         )

@@ -15,7 +15,7 @@ from cablestore.protocol.message import Request
 
 @dataclass(slots=True, eq=False)
 class CollectedAnswer:
-    """The answer to a request, collected: hashes or names, and its end."""
+    """Collector of the answer to a request: hashes or names, and its end."""
 
     requests: Final[Requests]
     done: Final[asyncio.Future[Step]]

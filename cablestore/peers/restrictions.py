@@ -46,7 +46,7 @@ class RestrictionKeeper:
     """The restrictions of a node. Use it on the loop. `now` and `audience` are usable in any thread."""
 
     def __init__(self, store: CableStore, reads: ReadThread, changed: Callable[[frozenset[str], bool], None]) -> None:
-        """`changed` gets the newly dropped channels, and whether rejected posts may be admitted now."""
+        """`changed` is called with the newly dropped channels, and with True if rejected posts may be admitted now."""
         self._store = store
         self._reads = reads
         self._changed = changed
@@ -151,7 +151,7 @@ class RestrictionKeeper:
         self._changed(self.now.channels - before.channels, is_eased or not before.refused <= self.now.refused)
 
     def _note(self, error: BaseException) -> None:
-        """Log an error once while it persists. The caller of the first read gets it, and the node ends."""
+        """Log an error once while it persists. An error of the first read is not logged: it ends the node."""
         is_new = self.failure != str(error) and bool(self._read_from)
         self.failure = str(error)
         if is_new and not isinstance(error, StoreClosedError):

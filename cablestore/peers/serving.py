@@ -26,7 +26,7 @@ from cablestore.protocol.post import peek_type
 from cablestore.protocol.session import Session
 
 FORWARDS_TICK_S: Final = limits.RELAY_STEP_S / 2
-"""Interval of checks of forwarded requests. The other half of the step is for the transfer of the answer."""
+"""Interval of checks of forwarded requests: half of RELAY_STEP_S. The other half is for the transfer of the answer."""
 _GRACE_POLL_S: Final = 0.01
 """Interval at which a stopping node checks whether peers have requested the announced posts."""
 _ROWS_PER_FORWARD: Final = 20
@@ -107,8 +107,8 @@ class Serving:
     def request(self, connection: Connection, exchange: Exchange) -> bool:
         """Start to process a request of the peer. Return False if it was rejected and must not be answered.
 
-        It is rejected if it came from this node or returned in a loop, or if the peer has too many equal live requests.
-        Each equal live request receives all changes.
+        A request is rejected if it came from this node or returned in a loop. So is a live request if the peer already
+        has too many equal ones, because each of them receives all changes.
         """
         request = exchange.request
         if self._is_refused(connection, request):
@@ -134,7 +134,7 @@ class Serving:
         return may_loop and self._loops.is_loop(connection.session, request, self.by_session)
 
     def _is_forwarded(self, connection: Connection, request: Request) -> bool:
-        """Return True if the request is forwarded to other peers. Requests for dropped channels are not."""
+        """Return True if the request is forwarded to other peers. Requests for dropped channels are not forwarded."""
         if request.ttl == 0 or not self._context.settings.relays or connection.is_banished:
             return False
         if isinstance(request, ListRequest) and request.offset > 0:

@@ -77,7 +77,9 @@ class NodeSettings:
     reconcile_every_s: float = _option(
         300.0, "Interval at which recent posts are reconciled with each peer that this node connects to.", unit="s"
     )
-    reconcile_window_ms: int = _option(3_600_000, "Maximum age of recent posts.", unit="ms")
+    reconcile_window_ms: int = _option(
+        3_600_000, "Maximum age of recent posts, which are reconciled at intervals.", unit="ms"
+    )
     reconcile_delay_ms: int = _option(
         20_000,
         "Minimum age of recent posts, because younger posts are still arriving. After a change, all posts are reconciled "

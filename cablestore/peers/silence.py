@@ -8,7 +8,7 @@ from typing import Final
 from cablestore import limits
 
 _MAX_PROBES: Final = 2
-"""Number of probes of a silent peer."""
+"""Maximum number of probes of a silent peer."""
 _ACCEPTED_WAITS_S: Final = 2.0
 """Extra wait of the side that accepted the connection, so that only one side probes."""
 
@@ -58,7 +58,7 @@ class Silence:
 
     @property
     def is_unanswered(self) -> bool:
-        """True if the peer did not answer the first probe in time."""
+        """True if the peer did not answer the first probe within `limits.LIFE_SIGN_TIMEOUT_S`."""
         return self._probes == _MAX_PROBES
 
     def check_now(self) -> None:

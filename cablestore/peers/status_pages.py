@@ -132,7 +132,7 @@ class _Server(ThreadingMixIn, WSGIServer):
         super().__init__(address, _Handler)
 
     def get_request(self) -> tuple[socket.socket, Any]:
-        """Accept a client. If the system has no descriptor left, wait a little before the next attempt."""
+        """Accept a client. If the system has no descriptor left, wait briefly before the next attempt."""
         try:
             return super().get_request()
         except OSError:
@@ -147,7 +147,7 @@ class _Server(ThreadingMixIn, WSGIServer):
         return is_room
 
     def service_actions(self) -> None:
-        """Disconnect clients that exceed their time. The server calls this between clients."""
+        """Disconnect clients that exceed their time limit. The server calls this between clients."""
         now_s = time.monotonic()
         for client, until_s in list(self._clients.items()):
             if now_s > until_s:

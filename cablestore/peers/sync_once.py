@@ -40,7 +40,7 @@ class SingleSync:
                 report.add(await self._requested(connection, progress))
         finally:
             connection.end("synced")
-            if connection.closed.done():  # if it ended before its sync began, it would never be forgotten
+            if connection.closed.done():  # perhaps before the sync began: forget the sync here
                 self._sync.lost(connection)
         await asyncio.wait({connection.closed}, timeout=limits.HANDSHAKE_TIMEOUT_S)
         report.received_size_bytes = connection.received_size_bytes

@@ -8,9 +8,9 @@
 An unfinished reconciliation has a mark too (`time_ranges`), with `range_ms`, under a name that is not a channel's.
 
 Marks are valid as long as the store keeps its posts. So the file contains a position in the history of the database
-(`cablestore.index.log_position`), which is on the disk before the file is written. `follow` voids all marks if that position
-is no longer valid, or if posts were discarded since. Void marks, and a lost or damaged file, cost one full pass for
-each peer.
+(`cablestore.index.log_position`). This position is on the disk before the file is written. `follow` voids all marks if
+the position is no longer valid, or if posts were discarded since. Void marks, and a lost or damaged file, cost one full
+pass for each peer.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class SyncMark(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=Tr
     """One pass over a channel: all posts dated between `from_ms` and `until_ms` are stored.
 
     `full_at_ms` is when a pass last went back to `from_ms`. For an unfinished reconciliation, it is the start of the
-    reconciliation, and `range_ms` is the length of a compared time range, 0 for the whole rest.
+    reconciliation. Then `range_ms` is the length of a compared time range, 0 for the whole rest.
     """
 
     from_ms: int
@@ -78,7 +78,7 @@ class SyncState:
         self._read_place = self._place
         """The last position that was read. It and `_losses` belong to the reading thread."""
         self._losses = self._losses_known = 0
-        """Number of invalid positions found. A difference remains if a call of `follow` was cancelled."""
+        """Numbers of invalid positions found and handled. They differ if a call of `follow` was cancelled."""
         self._count = sum(map(len, self._peers.values()))
 
     async def follow(self, read: Callable[[Callable[[Reader], LogPosition]], Awaitable[LogPosition]]) -> None:

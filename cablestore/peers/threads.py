@@ -51,7 +51,7 @@ class Stopwatch:
     def __init__(
         self, clock: Callable[[], float] = time.perf_counter, spent: Callable[[], float] = time.thread_time
     ) -> None:
-        """Start to count. `clock` returns the time, `spent` the CPU time of the thread, both in seconds."""
+        """Start measuring. `clock` returns the time, `spent` the CPU time of the thread, both in seconds."""
         self._clock = clock
         self._spent = spent
         self._spent_before_s = spent()
@@ -105,7 +105,7 @@ class ReadJob(Protocol):
     cpu_s: float
 
     def run(self, state: SharedState) -> None:
-        """Read, in the thread. Must keep every exception for `done`."""
+        """Read in the thread. Keep every exception for `done`."""
 
     def done(self) -> None:
         """Process the result, on the loop."""
@@ -145,10 +145,10 @@ class Call:
 
 
 class ReadThread:
-    """The reading thread. It gets jobs in batches, and the jobs of a batch share one snapshot.
+    """The reading thread. It receives jobs in batches, and the jobs of a batch share one snapshot.
 
-    A batch is passed on when the previous one is done and a round of the loop has added no job. If the loop accepted
-    requests while the thread reads, each of them would also wait for Python's lock.
+    A batch is passed to the thread when the previous batch is done and a loop iteration has added no job. If the loop
+    accepted requests while the thread reads, each of them would also wait for Python's lock.
     """
 
     def __init__(self, store: CableStore, loop: asyncio.AbstractEventLoop) -> None:
@@ -177,7 +177,7 @@ class ReadThread:
             self._loop.call_soon(self._submit_jobs, 0, _MOST_ROUNDS)
 
     def _submit_jobs(self, known: int, rounds: int) -> None:
-        """Pass the jobs to the thread, unless more than the `known` ones of the previous round have arrived."""
+        """Pass the jobs to the thread, unless their number has grown from `known` since the last loop iteration."""
         count = len(self._jobs)
         if known < count < _MOST_JOBS and rounds:
             self._loop.call_soon(self._submit_jobs, count, rounds - 1)
@@ -312,7 +312,7 @@ class WriteThread:
             is_last = None in taken
 
     def _store_all(self, taken: list[PostsToStore]) -> None:
-        """Store posts that are all verified, or all not."""
+        """Store posts that are all verified, or all unverified."""
         is_verified = taken[0].is_verified
         version = None if self._policies is None else self._policies.version
         outdated = [each for each in taken if each.policy_version not in (None, version)]
@@ -401,7 +401,8 @@ class FeedThread:
                 self._ends.wait(_RETRY_S)
 
     def _step(self) -> None:
-        last = self._engine.next_sequence - 1  # before `wants`: answers to a later peer include these
+        # Read this before `wants`: a peer that connects later requests the posts of these entries itself.
+        last = self._engine.next_sequence - 1
         if last <= self._after:
             self._woken.wait()
             return
@@ -426,7 +427,7 @@ class FeedThread:
         self.reached = self._after
 
     def _announce_singly(self, last: int) -> None:
-        """Announce the changes of the entries up to `last`, without unreadable ones."""
+        """Announce the changes of the entries up to `last`, without unreadable entries."""
         while self._after < last and not self._ends.is_set():
             try:
                 self._announce(1)
@@ -436,7 +437,7 @@ class FeedThread:
                 self._after = self.reached = self._after + 1
 
     def _note(self, error: CableStoreError) -> None:
-        """Log an error, unless it repeats the last one: each of a thousand entries may have it."""
+        """Log an error, unless it repeats the last one: each of a thousand entries may cause it."""
         if self.failure != str(error):
             self.failure = str(error)
             _LOG.error("cannot announce new posts to peers", extra={"reason": self.failure})

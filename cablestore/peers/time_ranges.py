@@ -65,7 +65,7 @@ class TimeRanges:
             self._marks.drop(self._peer, self._name)
 
     def is_over(self) -> None:
-        """Record that the peer keeps no older posts."""
+        """Record that the peer does not reconcile older posts."""
         self._reached_ms = self._terms.from_ms
         self._marks.drop(self._peer, self._name)
 

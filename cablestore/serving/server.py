@@ -204,8 +204,8 @@ def offer(store: CableStore, *, owner: str = "", node: WatchedNode | None = None
 
     Close the returned server before the store, or use it in a `with`. `owner` and `node`, the node that connects the
     store to peers, are `RemoteStore.owner` and `RemoteStore.node` in the other processes. Raises ArgumentError for a
-    store in memory, StoreClosedError for a closed store, and StorageError if no socket can be created in the store's
-    folder.
+    store in memory and StoreClosedError for a closed store. Raises StorageError if no socket can be created in the
+    store's folder.
     """
     check_instance("store", store, CableStore, "an open CableStore")
     if store.is_closed:
