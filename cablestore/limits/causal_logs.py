@@ -23,7 +23,7 @@ MAX_SDS_REPAIR_REQUESTS: Final = 64
 """Repair requests in one message; the specification recommends 3. Each costs a look-up and possibly a message."""
 
 MAX_SDS_FIELDS: Final = 8_192
-"""Protobuf fields in one message, including unknown fields and those of its entries. The fullest message needs half of
+"""Protobuf fields in one message, including unknown fields and fields of its entries. The fullest message needs half of
 them; reading takes at most 13 ms."""
 
 MAX_SDS_FILTER_SIZE_BYTES: Final = 262_144
@@ -53,8 +53,8 @@ MAX_SDS_UNMET: Final = 256
 1/64 of MAX_SDS_MISSING."""
 
 MAX_SDS_SHARES: Final = 128
-"""Senders of one channel that each have a share of the limits above. All other senders have one common share, because a
-sender can use any number of names."""
+"""Senders of one channel that each have a share of its limits. All other senders have one common share, because a sender
+can use any number of names."""
 
 MAX_SDS_CAUSES: Final = 16
 """Senders that share the cost of one missing message. If there are more, the senders that are served last do not share

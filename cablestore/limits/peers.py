@@ -87,7 +87,7 @@ RELAY_TIMEOUT_S: Final = 5.0
 
 RELAY_STEP_S: Final = 0.625
 """Additional time that each node closer to the requester waits for a forwarded request. With the highest ttl, the sum
-stays below ANSWER_TIMEOUT_S."""
+is below ANSWER_TIMEOUT_S."""
 
 ROUTES_REMEMBERED: Final = 65_536
 """Ids of requests kept to detect a request that returns on another route: enough for minutes of a busy node."""
@@ -104,7 +104,7 @@ MAX_HASHES_REMEMBERED: Final = 65_536
 oldest are forgotten first."""
 
 MAX_RECEIVED_REMEMBERED: Final = 4_096
-"""Posts that a peer sent last, 400 kB. They are not announced to it; it ignores the announcement of older ones."""
+"""Posts that a peer sent last, 400 kB. They are not announced to the peer, which ignores announcements of older posts."""
 
 FETCH_POSTS: Final = 500
 """Posts in one post request of a node: an answer of some 120 kB. A slow link uses shorter requests."""
@@ -239,7 +239,7 @@ LONGEST_RETRY_S: Final = 45.0
 that returns is reached within 60 seconds."""
 
 WORKING_S: Final = 2.0
-"""Time that a connection must last to count as a success. A peer that refuses a connection closes it at once."""
+"""Time that a connection must last to count as a success. A peer that rejects a connection closes it at once."""
 
 BROKEN_RETRY_S: Final = 0.2
 """Delay after a working connection breaks. On a link that breaks every five seconds, a delay of one second would lose a
@@ -314,7 +314,7 @@ PARTS_SHRINK: Final = 64
 doubles the next one."""
 
 MAX_RATES_REMEMBERED: Final = 65_536
-"""Authors and addresses whose posts per minute are counted, 15 MB. The least recently active ones are forgotten: after a
+"""Authors and addresses whose posts per minute are counted, 15 MB. The least recently active are forgotten: after a
 pause, they may send at the full rate again."""
 
 MAX_REJECTIONS_REMEMBERED: Final = 65_536

@@ -116,7 +116,7 @@ this limit, a new conversation replaces a slow one, or one of an address with at
 there is none, the node asks the new peer to retry later."""
 
 TALK_SLOW_AFTER_S: Final = 20.0
-"""Time spent waiting for a peer after which a slow conversation may be stopped in favour of another one."""
+"""Time spent waiting for a peer after which a slow conversation may be stopped so that another one can begin."""
 
 TALK_SLOW_BYTES_PER_S: Final = 500
 """Transfer rate, while waiting for the peer, below which a conversation counts as slow. A 2G link is faster."""

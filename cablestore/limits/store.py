@@ -58,7 +58,7 @@ MENTION_TOLERANCE_MS: Final = 5_400_000
 A clock without summer time is an hour off, and other clocks drift."""
 
 CLOCK_TOLERANCE_MS: Final = 600_000
-"""Accepted difference between the local clock and those of others: ten minutes. Clocks set by the network differ by
+"""Accepted difference between the local clock and the clocks of other users: ten minutes. Clocks set by the network differ by
 less than a second, clocks set by hand by a few minutes."""
 
 MIN_CLOCK_WITNESSES: Final = 2
@@ -73,7 +73,7 @@ MAX_CLOCK_TEXTS_READ: Final = 200
 texts of other users."""
 
 CAUSAL_SKEW_MS: Final = 604_800_000
-"""How far before a window causal order searches for ancestors that claim a later time. See
+"""Time before a window in which causal order searches for ancestors that claim a later time. See
 `cablestore.store.causal_order`."""
 
 MAX_LINKS_FOLLOWED: Final = 32
@@ -134,7 +134,7 @@ MAX_PAGE_MESSAGES: Final = 1_000
 """Messages in one page, which is held in memory. The page's cursor leads to the next page."""
 
 MAX_PAGE_ROWS_READ: Final = 2_000
-"""Messages that one page reads. In a channel with many hidden messages, a shorter page ends here with a cursor."""
+"""Messages that one page reads. In a channel with many hidden messages, a page ends here with fewer messages."""
 
 MAX_UNREAD_COUNTED: Final = 1_000
 """Unread texts and mentions counted in one channel. This number means "this many or more", so a client shows "999+"."""
@@ -169,7 +169,7 @@ MAX_CONSENTS_REMEMBERED: Final = 64
 blocked user therefore cannot fill the disk with post/infos."""
 
 MAX_SEED_ACTS_KEPT: Final = 10_000
-"""Actions dated after the revocation of a moderation seed that stay applied, 32 bytes each: the earliest of those that
+"""Actions dated after the revocation of a moderation seed that remain applied, 32 bytes each: the earliest actions that
 applied at the revocation. Posts are dated at most a week ahead, so there are few."""
 
 SEGMENT_SIZE_BYTES: Final = 67_108_864
@@ -182,7 +182,7 @@ SEGMENT_BLOCK_SIZE_BYTES: Final = 1_048_576
 """Posts or rows in one block of a segment. A reader holds one block in memory."""
 
 MAX_SEGMENT_BLOCK_SIZE_BYTES: Final = 67_108_864
-"""Largest block that a reader accepts. Writers stay far below; a damaged or hostile file is rejected."""
+"""Largest block that a reader accepts. Writers write much smaller blocks; a damaged or hostile file is rejected."""
 
 BACKUP_POSTS_SIZE_BYTES: Final = 1_048_576
 """Approximate size of one piece of posts in a backup. Deleting a post costs writing one such piece again."""
@@ -206,7 +206,7 @@ BUSY_STORE_WAIT_S: Final = 300.0
 """How long `serve` waits at its start for a command that has the store open, such as a check."""
 
 BACKUP_RETRY_MS: Final = 600_000
-"""Pause after a failed regular backup, unless backups are more frequent."""
+"""Pause after a failed regular backup, or the interval of backups if that is shorter."""
 
 MAINTENANCE_CHECK_MS: Final = 60_000
 """How often `serve` compares the clock with the time of the next backup, because the clock may be set."""
@@ -248,7 +248,7 @@ SHARED_OUT_FROM_SIZE_BYTES: Final = 134_217_728
 seconds."""
 
 MAX_LOG_LINE_SIZE_BYTES: Final = 1_048_576
-"""One line of a chat log. IRC sends 512 bytes, bridges some thousand. A longer line is damage; it is counted and
+"""One line of a chat log. IRC sends 512 bytes, bridges some thousand. A longer line is counted as damaged and
 skipped."""
 
 MAX_LOGS_UNPACKED_SIZE_BYTES: Final = 8_589_934_592

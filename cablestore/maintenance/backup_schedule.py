@@ -30,7 +30,7 @@ from cablestore.store.store import CableStore
 
 _LOG: Final = logging.getLogger("cablestore.node")
 _NICENESS: Final = 10
-"""How much lower the priority of a backup is, as in nice(1)."""
+"""Niceness of a backup process: it has a lower priority than this process."""
 _MAX_REASON: Final = 1_000
 
 
@@ -50,7 +50,7 @@ class BackupState:
     """State of the regular backups of a store."""
 
     to: str = ""
-    """The path or URI, "" without regular backups."""
+    """The path or URI of the backups, "" without regular backups."""
     last_ms: int | None = None
     """The time of the last complete backup, None if there is none or it cannot be read."""
     failure: str = ""

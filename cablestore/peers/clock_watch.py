@@ -50,7 +50,7 @@ class ClockWatch:
         self._offset_s: float | None = None
         """How much the clock is ahead of the loop's time."""
         self._compared = -1
-        """The last event of the store at the last comparison."""
+        """Number of the last event of the store at the last comparison."""
         self._compares_at_s = self._warns_of_difference_at_s = 0.0
         self._requests_again = False
         self._requests_at_s = self._warns_at_s = 0.0
@@ -103,7 +103,7 @@ class ClockWatch:
         if found is not None and now_s >= self._warns_of_difference_at_s:
             self._warns_of_difference_at_s = now_s + _WARN_EVERY_S
             self._context.log.warning(
-                "the clock differs from the clocks of other users. Check it",
+                "the clock differs from the clocks of other users. Check the clock",
                 extra={"clock": _utc(now_ms), "ahead_s": found.ahead_ms // _MS_PER_S, "users": found.users},
             )
 

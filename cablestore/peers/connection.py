@@ -173,7 +173,7 @@ class Connection(PeerLink):
         """The memory that the peer uses: its unread data, its requests, and incomplete messages."""
         return self.queued_size_bytes + self._alive_size_bytes + self.session.held_size_bytes
 
-    # --- being recognised ----------------------------------------------------------------------
+    # --- recognition ---------------------------------------------------------------------------
 
     @property
     def is_met(self) -> bool:
@@ -195,7 +195,7 @@ class Connection(PeerLink):
             self.end("the peer does not reconcile")
             reason = self.closed.result() if self.closed.done() else "it is not a cablestore, or does not reconcile"
             raise NodeError(
-                f"{self.dialed} was not recognized as cablestore within {limits.GREETING_TIMEOUT_S:g} s: {reason}"
+                f"{self.dialed} was not recognized as a cablestore within {limits.GREETING_TIMEOUT_S:g} s: {reason}"
             )
 
     def compare_again(self) -> None:

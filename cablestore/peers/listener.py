@@ -259,7 +259,7 @@ class PeerListener(ABC, Generic[L]):
             await asyncio.wait([link.closed for link in links])
 
     def abandon(self) -> None:
-        """Close everything that can be closed without the loop."""
+        """Close the listening sockets and all connections without waiting, because the loop has ended."""
         self.stop()
         for link in list(self.links):
             with suppress(RuntimeError):  # the loop was closed, and the transport with it

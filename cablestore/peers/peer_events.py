@@ -96,9 +96,9 @@ PeerEvent = PeerConnected | PeerInStep | PeerSilent | PeerLost | PeerUnreachable
 
 
 class PeerEvents(AsyncIterator[PeerEvent]):
-    """Iterator of the later events of a node, for one reader on the node's loop. It ends with the node, or by `close`.
+    """Iterator of the later events of a node, for one reader on the node's loop.
 
-    At most `limits.MAX_PEER_EVENTS` events are queued.
+    It ends when the node stops or `close` is called. At most `limits.MAX_PEER_EVENTS` events are queued.
     """
 
     def __init__(self) -> None:

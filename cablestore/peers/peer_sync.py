@@ -77,7 +77,7 @@ class PeerSync:
         self._requests_channels = False
         """True if the peer announced new channels."""
         self._again = False
-        """True if everything must be requested again."""
+        """True if all followed channels must be requested again."""
         self.error: CableStoreError | None = None
         """The last error that made the store unreadable."""
         self.task: Final[asyncio.Task[None]] = context.life.run(self._run())
@@ -111,7 +111,7 @@ class PeerSync:
             self._context.log.error("cannot sync", extra={"peer": self._connection.name, "reason": str(error)})
 
     async def _sync_all(self) -> None:
-        """Fetch everything once. Posts of readable channels are fetched even if other channels fail."""
+        """Fetch all channels once. Posts of readable channels are fetched even if other channels fail."""
         await self._try(self._follow(requests_channels=not self._connection.coverage.is_all))
         await self._settle()
 
@@ -237,8 +237,8 @@ class PeerSync:
         """Run the work for each channel that is still followed when its turn comes.
 
         A peer limits the number of open requests, and a task for each channel would use memory. A channel whose data in
-        the store cannot be read is unfollowed, so that it is new in the next round. The others continue. Then the first
-        error is raised.
+        the store cannot be read is unfollowed, so that it is new in the next round. The other channels continue, then
+        the first error is raised.
         """
         left = iter(channels)
         errors: list[CableStoreError] = []
@@ -261,7 +261,7 @@ class PeerSync:
             raise errors[0]
 
     async def _new_channels(self, *, requests_channels: bool) -> list[str]:
-        """Return new channels to follow: channels of the store, and with `requests_channels` also those of the peer.
+        """Return new channels to follow: from the store, and with `requests_channels` also from the peer.
 
         A peer may invent names, so the number of channels without a post in the store is limited.
         """

@@ -1,4 +1,4 @@
-"""The policy command: a program that judges posts. It reads a line of JSON for each post, and writes one as its answer.
+"""The policy command: a program that judges posts. It reads a line of JSON for each post, and writes a line as the answer.
 
     {"id": "<hash>", "author": "<key>", "type": "text", "channel": "news", "timestamp_ms": 1700000000000,
      "size_bytes": 230, "text": "...", "address": "192.0.2.7", "peer": "<key, or null>"}
@@ -140,7 +140,7 @@ class PolicyCommand:
 
 
 async def _end(process: Process) -> None:
-    """Close the input of a process, and kill it if it does not exit soon."""
+    """Close the input of a process, and kill it if it does not exit within `_END_S`."""
     if process.stdin is not None:
         process.stdin.close()
     try:

@@ -147,7 +147,7 @@ class Quota:
             return self._joined
 
     def _state_of(self, room: int) -> QuotaState:
-        """Return the state for this room. To leave a state, a reserve is necessary, so that states do not alternate."""
+        """Return the state for `room` bytes. A state ends only when a reserve is free, so that states do not alternate."""
         margin = self._limits.margin_bytes
         reserve = margin // _PARTS
         for state, least in ((QuotaState.EXCEEDED, -margin), (QuotaState.FULL, 0), (QuotaState.NEAR, margin)):

@@ -120,7 +120,7 @@ class Reconciler:
         self._thread.shutdown()
 
     def compare_again(self) -> None:
-        """Compare everything with all peers again: rejected posts may be acceptable now."""
+        """End all agreements, so that all posts are compared again: rejected posts may be acceptable now."""
         for link in self._links:
             self._agreements.failed(link)
 

@@ -62,7 +62,7 @@ class ReconcileReport:
     differing_ms: list[tuple[int, int]] = field(default_factory=list)
     """Half-open time ranges in milliseconds, found by an audit, in which posts differ that no reconciliation finds."""
     is_by_design: bool = False
-    """True if somebody forged posts in these time ranges so that their XOR is equal."""
+    """True if posts in these time ranges were forged to make their XOR equal."""
     seconds: float = 0.0
 
     @property

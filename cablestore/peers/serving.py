@@ -108,7 +108,7 @@ class Serving:
         """Start to process a request of the peer. Return False if it was rejected and must not be answered.
 
         A request is rejected if it came from this node or returned in a loop. So is a live request if the peer already
-        has too many equal ones, because each of them receives all changes.
+        has too many equal requests, because each of them receives all changes.
         """
         request = exchange.request
         if self._is_refused(connection, request):
@@ -221,7 +221,7 @@ class Serving:
             connection.flush()
 
     def _answered_here(self, route: Route, answer: Answer) -> None:
-        """Add the store's part to a forwarded request. Post requests are only forwarded now."""
+        """Add the answer of the store to a forwarded request. A post request is forwarded only now, for missing posts."""
         route.names.update(answer.names)
         if isinstance(route.exchange.request, PostRequest):
             route.fresh(answer.found)

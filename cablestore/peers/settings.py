@@ -132,6 +132,6 @@ class NodeSettings:
             raise NodeError(f"invalid cabal key: it has {len(self.cabal_key)} bytes, expected {KEY_SIZE_BYTES}")
 
     def with_changes_of(self, other: NodeSettings) -> NodeSettings:
-        """Return these settings with those of `other` that a running node can change: limits, intervals and ages."""
+        """Return a copy with the values of `other` that a running node can change: limits, intervals and ages."""
         names = [each.name for each in fields(NodeSettings) if each.metadata.get("changes")]
         return replace(self, **{name: getattr(other, name) for name in names})

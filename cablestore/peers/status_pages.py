@@ -128,7 +128,7 @@ class _Server(ThreadingMixIn, WSGIServer):
     def __init__(self, address: Address, timeout_s: float) -> None:
         self._timeout_s = timeout_s
         self._clients: dict[socket.socket, float] = {}
-        """The deadline of each connected client. Changed in the server's thread and in those of clients."""
+        """The deadline of each connected client. Changed in the threads of the server and the clients."""
         super().__init__(address, _Handler)
 
     def get_request(self) -> tuple[socket.socket, Any]:

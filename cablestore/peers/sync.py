@@ -71,7 +71,7 @@ class Sync:
             connection.send_frames([NEW_CHANNEL])
 
     def announced_channel(self, link: PeerLink) -> None:
-        """Request the channels of a peer that reconciles and announced a new one."""
+        """Request the channels of a peer that reconciles and announced a new channel."""
         for connection, peer in self._peers.items():
             if connection is link:
                 peer.check(requests_channels=True)

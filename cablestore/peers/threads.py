@@ -370,7 +370,7 @@ class FeedThread:
         self._deliver = deliver
         self._ends = threading.Event()
         self._woken = threading.Event()
-        """Set when something was written, and when the thread must end."""
+        """Set after each write, and when the thread must end."""
         self._unwatch = store.watch(self._woken.set)
         self._after = self.reached = store.last_sequence
         """Last entry whose changes were passed to the loop."""

@@ -129,7 +129,7 @@ async def test_a_clock_before_the_posts_of_the_store_is_reported_at_the_start() 
         assert warning["stored"] == len(CHATTING)
 
 
-DIFFERS = "the clock differs from the clocks of other users. Check it"
+DIFFERS = "the clock differs from the clocks of other users. Check the clock"
 
 
 @on_loop
