@@ -28,7 +28,7 @@ MAX_LIVE_CHANNELS: Final = 1_024
 minute."""
 
 MAX_UNSEEN_CHANNELS: Final = 65_536
-"""Channels without stored posts that a peer names and that are requested from it: 10 MB of memory. A channel stops
+"""Channels without stored posts that one peer lists and that are requested from it: 10 MB of memory. A channel stops
 counting when its first post is stored."""
 
 LIST_EVERY_S: Final = 10.0
@@ -90,7 +90,7 @@ RELAY_STEP_S: Final = 0.625
 is below ANSWER_TIMEOUT_S."""
 
 ROUTES_REMEMBERED: Final = 65_536
-"""Ids of requests kept to detect a request that returns on another route: enough for minutes of a busy node."""
+"""Ids of requests kept to detect a request that returns on another route: enough for some minutes on a busy node."""
 
 ROUTE_HASHES_REMEMBERED: Final = 10_000
 """Hashes of one forwarded request that are remembered, so that each is passed on once. Beyond this number, a repeated

@@ -45,4 +45,4 @@ REMOTE_TIMEOUT_S: Final = 20.0
 seconds. A write that did not begin by then never runs."""
 
 REMOTE_CHANGE_WINDOW_S: Final = 0.02
-"""Writes within this time are reported to a program together. The first of them is reported at once."""
+"""Writes within this time are reported to a program together. The first write is reported at once."""

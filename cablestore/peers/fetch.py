@@ -86,7 +86,7 @@ class Fetches:
             await fetch.requested_again()
 
     def lost(self, connection: Connection) -> None:
-        """Request the posts that a lost peer did not deliver from other peers."""
+        """Stop fetching from a lost peer. Request the posts that it did not deliver from other peers."""
         fetch = self._of_peers.pop(connection, None)
         if fetch is not None:
             fetch.lose()
@@ -178,7 +178,7 @@ class Fetches:
             refused.popitem(last=False)
 
     def admit_again(self) -> None:
-        """Forget which posts moderation rejected: it may admit them now."""
+        """Forget which posts moderation rejected, because it may admit them now."""
         self._not_admitted.clear()
 
 
@@ -334,7 +334,7 @@ class Fetch:
 
     @property
     def page_hashes(self) -> int:
-        """The number of hashes to request at a time: their posts keep the link busy for some requests."""
+        """The number of hashes in one page: enough for twice as many post requests as may be open."""
         return max(limits.PAGE_HASHES_LEAST, 2 * limits.FETCHES_OPEN * self._share_of_window)
 
     # --- received posts ------------------------------------------------------------------------

@@ -249,7 +249,7 @@ class PeerLink(asyncio.Protocol, ABC):
             self._ends_s = self._context.loop.time() + limits.END_TIMEOUT_S
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Complete both futures, notify the port, and log the reason."""
+        """Complete `established` and `closed`, notify the port and the watchers, and log the reason."""
         reason = self._reason
         if not reason:
             reason = f"the connection was lost: {exc}" if exc else "the peer closed the connection"

@@ -160,7 +160,7 @@ class NodeParts:
         return node_health(self.context, self.serving, self.load(), lag_s)
 
     def _restricted(self, dropped: frozenset[str], requests_again: bool) -> None:
-        """Apply restrictions that were read: end connections with users that the local user blocks (4.6.1.1)."""
+        """Apply new restrictions: disconnect blocked users (4.6.1.1), and stop requesting dropped channels."""
         for link in self.links:
             if link.is_established and link.audience.is_blocked:
                 if isinstance(link, Connection):

@@ -80,7 +80,7 @@ class PeerLost(NamedTuple):
 
 
 class PeerUnreachable(NamedTuple):
-    """An attempt to connect to an address that the node stays connected to failed, or the connection there ended."""
+    """An attempt to connect to an address of `Node.keep_connected` failed, or a connection to it ended."""
 
     address: Address
     reason: str

@@ -182,7 +182,7 @@ class Loops:
 
     def __init__(self) -> None:
         self._seen: OrderedDict[bytes, ref[Session]] = OrderedDict()
-        """Weak references to the sessions that sent each request first, by request id."""
+        """Weak references to the session that sent each request first, by request id."""
 
     def is_loop(self, session: Session, request: Request, alive: Collection[Session]) -> bool:
         """Return True if this request came from another connected peer, or from this node. Otherwise remember it.

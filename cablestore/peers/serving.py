@@ -70,7 +70,7 @@ class Serving:
     # --- connections ---------------------------------------------------------------------------
 
     def note_connection(self) -> None:
-        """Read the restrictions if a peer connects after a time without peers, when changes were not followed."""
+        """Read the restrictions if changes were not followed before, because no peer was connected."""
         if self._feed.has_skipped:
             self._feed.has_skipped = False
             self._context.restrictions.read()

@@ -95,9 +95,9 @@ class NodeSettings:
     max_peers_per_address: int = _option(
         limits.MAX_PEERS_PER_ADDRESS, "Maximum number of connected peers from one address."
     )
-    max_handshakes: int = _option(limits.MAX_HANDSHAKES, "Maximum number of handshakes at a time.")
+    max_handshakes: int = _option(limits.MAX_HANDSHAKES, "Maximum number of concurrent handshakes.")
     max_handshakes_per_address: int = _option(
-        limits.MAX_HANDSHAKES_PER_ADDRESS, "Maximum number of handshakes at a time with one address."
+        limits.MAX_HANDSHAKES_PER_ADDRESS, "Maximum number of concurrent handshakes with one address."
     )
     handshake_timeout_s: float = limits.HANDSHAKE_TIMEOUT_S
     first_retry_s: float = limits.FIRST_RETRY_S
@@ -112,7 +112,7 @@ class NodeSettings:
     max_queued_size_bytes: int = limits.MAX_QUEUED_SIZE_BYTES
     max_queued_total_size_bytes: int = _option(
         limits.MAX_QUEUED_TOTAL_SIZE_BYTES,
-        "Maximum size of data queued for slow peers, in total.",
+        "Maximum total size of the data queued for slow peers.",
         name="max-queued-size",
         unit="bytes",
         least=limits.MAX_MESSAGE_SIZE_BYTES,

@@ -93,7 +93,7 @@ class Sync:
             peer.check(requests_channels=True, again=True)
 
     def lost(self, connection: Connection) -> None:
-        """Request the posts that a lost peer did not deliver from other peers."""
+        """End the sync with a lost peer. Request the posts that it did not deliver from other peers."""
         peer = self._peers.pop(connection, None)
         if peer is not None:
             peer.task.cancel()

@@ -183,8 +183,8 @@ class ServedProgram:
     async def _begin(self, call: Call) -> None:
         """Announce a call that may write, then compare its deadline with the clock.
 
-        In this order, a program without an announcement at the deadline knows that the call never runs. This holds even
-        if this process is stopped or killed in between.
+        In this order, a program that received no announcement before the deadline knows that the call never runs. This
+        holds even if this process is stopped or killed in between.
         """
         if call.method != _SNAPSHOT and not method_of(call.method, self._store.dialect).is_read:
             self._write(Begun(call.number))
