@@ -139,7 +139,7 @@ class PeerListener(ABC, Generic[L]):
                 link = await connected(lambda: make(address), *address)
                 is_established = await asyncio.shield(link.established)
         except TimeoutError:
-            reason = f"{what_is_silent(address)} did not answer within {timeout_s:g} s"
+            reason = f"{what_is_silent(address)} does not answer within {timeout_s:g} s"
             raise NodeError(reason if link is None else link.with_cause(reason)) from None
         except (OSError, ValueError) as error:  # ValueError: not a valid host name
             raise NodeError(f"cannot connect to {address}: {getattr(error, 'strerror', None) or error}") from None

@@ -90,7 +90,7 @@ def test_commands_say_that_the_name_server_does_not_answer(names: SilentNames, t
     asking = names.start("archive", "content", "delete", content_id, "--node", "http://node.example:8080")
     for sync in syncs:
         assert sync.ends() == 2, sync.output
-        assert f"cannot connect to {DEAD[0]}: the name server did not answer within 10 s" in sync.output
+        assert f"cannot connect to {DEAD[0]}: the name server does not answer within 10 s" in sync.output
     assert asking.ends() == 2, asking.output
     assert "http://node.example:8080 does not answer" in asking.output
 

@@ -454,7 +454,7 @@ def test_a_node_needs_a_task_of_asyncio() -> None:
     """Under trio, the loop of asyncio may be absent or run as a guest."""
 
     def start(store: CableStore) -> None:
-        with pytest.raises(NodeError, match="needs a task on a running asyncio event loop"):
+        with pytest.raises(NodeError, match="requires a task on a running asyncio event loop"):
             Node(store).__aenter__().send(None)
 
     async def main(store: CableStore) -> None:
