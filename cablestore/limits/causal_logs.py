@@ -23,7 +23,7 @@ MAX_SDS_REPAIR_REQUESTS: Final = 64
 """Repair requests in one message; the specification recommends 3. Each costs a look-up and possibly a message."""
 
 MAX_SDS_FIELDS: Final = 8_192
-"""Protobuf fields in one message, including unknown fields and those of its entries. The fullest message needs half of
+"""Protobuf fields in one message, including unknown fields and fields of its entries. The fullest message needs half of
 them; reading takes at most 13 ms."""
 
 MAX_SDS_FILTER_SIZE_BYTES: Final = 262_144
@@ -41,7 +41,8 @@ MAX_SDS_WAITING: Final = 4_096
 """Messages of one channel that wait for their dependencies. Further messages are fetched again later."""
 
 MAX_SDS_WAITING_SIZE_BYTES: Final = 33_554_432
-"""Total size of these messages. They are on disk, and one arrival may deliver all of them in one write."""
+"""Size of the messages of one channel that wait for their dependencies. They are on disk, and one arrival may deliver
+all of them in one write."""
 
 MAX_SDS_MISSING: Final = 16_384
 """Missing messages of one channel, each of which is requested. Only half of them may be known from sync messages
@@ -52,14 +53,15 @@ MAX_SDS_UNMET: Final = 256
 1/64 of MAX_SDS_MISSING."""
 
 MAX_SDS_SHARES: Final = 128
-"""Senders of one channel that each have a share of the limits above. All other senders have one common share, because a
-sender can use any number of names."""
+"""Senders of one channel that each have a share of its limits. All other senders have one common share, because a sender
+can use any number of names."""
 
 MAX_SDS_CAUSES: Final = 16
-"""Senders that share the cost of one missing message: those that are served first. One honest sender is enough."""
+"""Senders that share the cost of one missing message. If there are more, the senders that are served last do not share
+it. One honest sender is enough."""
 
 MAX_SDS_SYNC_IDS: Final = 64
-"""Ids of sync messages remembered for each share: the newest of at least half an hour."""
+"""Ids of sync messages remembered for each share, enough for at least half an hour. The oldest are forgotten first."""
 
 MAX_SDS_ANSWERS: Final = 1_024
 """Scheduled repair answers of one channel. A member whose request is dropped sends it again."""
@@ -71,7 +73,7 @@ MAX_SDS_TIMERS: Final = 256
 """Timers of one kind that one tick handles in one write. The next tick handles the others."""
 
 MAX_SDS_BATCH: Final = 1_000
-"""Messages of a list that one write receives. The write is held in memory."""
+"""Received messages that one write stores. The write is held in memory."""
 
 MAX_SDS_EFFECTS_READ: Final = 1_000
 """Outbox effects that one call returns: 20 MB with filters of 18,752 bytes."""

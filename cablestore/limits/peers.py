@@ -20,20 +20,20 @@ MAX_REQUESTS_ALIVE: Final = 4_096
 """Unanswered and live requests of one peer: two for each of 2,000 channels. Further requests end at once."""
 
 MAX_LIVE_ALIKE: Final = 64
-"""Equal live requests of one peer, each of which receives all new posts. A peer that forwards requests of others may
-have some."""
+"""Equal live requests of one peer, each of which receives all new posts. A peer that forwards requests of other peers
+may need several."""
 
 MAX_LIVE_CHANNELS: Final = 1_024
 """Channels for which a node has live requests at one peer, two requests each. It polls further channels every
 minute."""
 
 MAX_UNSEEN_CHANNELS: Final = 65_536
-"""Channels without stored posts that a peer names and that are requested from it: 10 MB of memory. A channel stops
+"""Channels without stored posts that one peer lists and that are requested from it: 10 MB of memory. A channel stops
 counting when its first post is stored."""
 
 LIST_EVERY_S: Final = 10.0
-"""Interval of channel list requests to a peer. Stores like this one announce new channels, so they are asked only every
-sixth time."""
+"""Interval of channel list requests to a peer. Other cablestores announce new channels, so a node requests their lists
+only every sixth time."""
 
 CHANNELS_REQUESTED_EVERY_S: Final = 0.5
 """Time after a channel list request before the next one to a store that announces new channels. The next request covers
@@ -44,7 +44,7 @@ MAX_HASHES_PER_REQUEST: Final = 10_000
 
 MAX_HASHES_PER_RESPONSE: Final = 128
 """Hashes in one response, 4 kB. The peer can request the first posts before the last hash arrives, and a broken link
-loses few. Further hashes follow in further responses."""
+loses few hashes. Further hashes follow in further responses."""
 
 MAX_PAGE_HASHES: Final = 1_000_000
 """Hashes of one page of history. A node requests longer pages only where more posts than fit into a page have the same
@@ -57,8 +57,8 @@ MAX_POST_RESPONSE_SIZE_BYTES: Final = 1_048_576
 """Posts in one response. Some clients read only the first response; the 4,096 posts that they request fit into it."""
 
 POST_RESPONSE_PIECE_SIZE_BYTES: Final = 4_096
-"""Posts in one response to a store like this one, which reads several responses. A broken link loses one of them at
-most."""
+"""Posts in one response to another cablestore, which reads several responses. A broken link loses at most one
+response."""
 
 REQUESTS_REMEMBERED: Final = 1_024
 """Ids of this node's concluded requests. A response to one of them is late; a response to an unknown id counts as a
@@ -69,7 +69,7 @@ ANSWER_TIMEOUT_S: Final = 20.0
 they lack."""
 
 SLOW_MESSAGE_S: Final = 1.0
-"""Time in which bytes arrive without completing a message. After it, no request is abandoned while more bytes
+"""Time during which a message arrives incompletely. After this time, requests are not abandoned while further bytes
 arrive."""
 
 MAX_METRICS_CLIENTS: Final = 32
@@ -87,10 +87,10 @@ RELAY_TIMEOUT_S: Final = 5.0
 
 RELAY_STEP_S: Final = 0.625
 """Additional time that each node closer to the requester waits for a forwarded request. With the highest ttl, the sum
-stays below ANSWER_TIMEOUT_S."""
+is below ANSWER_TIMEOUT_S."""
 
 ROUTES_REMEMBERED: Final = 65_536
-"""Ids of requests kept to recognise one that returns on another route: minutes of a busy node."""
+"""Ids of requests kept to detect a request that returns on another route: enough for some minutes on a busy node."""
 
 ROUTE_HASHES_REMEMBERED: Final = 10_000
 """Hashes of one forwarded request that are remembered, so that each is passed on once. Beyond this number, a repeated
@@ -104,7 +104,7 @@ MAX_HASHES_REMEMBERED: Final = 65_536
 oldest are forgotten first."""
 
 MAX_RECEIVED_REMEMBERED: Final = 4_096
-"""Posts that a peer sent last, 400 kB. They are not announced to it; it ignores the announcement of older ones."""
+"""Posts that a peer sent last, 400 kB. They are not announced to the peer, which ignores announcements of older posts."""
 
 FETCH_POSTS: Final = 500
 """Posts in one post request of a node: an answer of some 120 kB. A slow link uses shorter requests."""
@@ -113,17 +113,17 @@ FETCH_POSTS_LEAST: Final = 16
 """Smallest number of posts in one request while more are pending. A request and its conclusion take 40 bytes."""
 
 FETCHES_OPEN: Final = 4
-"""Open post requests at one peer: enough to keep it busy, few enough that another peer can take over the rest."""
+"""Open post requests at one peer: enough to keep it busy, so few that other peers can take over the rest."""
 
 FLOW_FIRST_SIZE_BYTES: Final = 8_192
-"""First window, in bytes of posts in flight, of a new link: 1.6 s at 5 kB/s. Each batch that arrives in time doubles
+"""First window, in bytes of posts in flight, of a new link: 1.6 s at 5 kB/s. Each batch can at most double
 it."""
 
 FLOW_LEAST_SIZE_BYTES: Final = 2_048
 """Smallest window of any link, however slow."""
 
 FLOW_AHEAD_S: Final = 0.5
-"""Seconds of posts in flight beyond the capacity of the link: what a broken link may lose."""
+"""Seconds of posts in flight beyond the capacity of the link. A broken link may lose these posts."""
 
 PAGE_HASHES_LEAST: Final = 128
 """Shortest page of history requested from a slow peer: hashes of some 30 kB of posts."""
@@ -135,7 +135,7 @@ MAX_PEERS: Final = 2_000
 """Connections of one node. Each uses a file descriptor and, while idle, some 30 kB."""
 
 MAX_OVERLAP_POSTS: Final = 256
-"""Posts of a channel that a peer without reconciliation lists again after a reconnect: 8 kB."""
+"""Posts of a channel that a peer without reconciliation lists again after a reconnection: 8 kB."""
 
 BACKGROUND_PAGE_HASHES: Final = 256
 """Hashes in one page of the full pass in the background: eight seconds at its rate."""
@@ -144,26 +144,26 @@ BACKGROUND_HASHES_PER_S: Final = 32
 """Rate of the full pass in the background, 1 kB/s. A million posts take nine hours."""
 
 RESERVED_DESCRIPTORS: Final = 512
-"""File descriptors reserved for LevelDB tables, commands, metrics and files being written, but at most half of those
-allowed. Peer connections use the rest."""
+"""File descriptors reserved for LevelDB tables, commands, metrics and files being written, but at most half of the
+allowed number. Peer connections use the rest."""
 
 MAX_EARLY_POSTS: Final = 16_384
-"""Posts refused as too far ahead that are requested again when the clock allows it: 4 MB. If there are more, the
+"""Posts rejected as too far ahead that are requested again when the clock allows it: 4 MB. If there are more, the
 channels of all peers are requested again instead."""
 
 MAX_MARKS_PER_PEER: Final = 65_536
-"""Channels of one peer with a mark up to which their history is stored: as many as one list names. The marks of the
+"""Channels of one peer with a mark up to which their history is stored: as many as one response lists. The marks of the
 least recently synced channels are dropped first."""
 
 MAX_MARKS: Final = 131_072
-"""Such marks of all peers together: 13 MB on disk, written at once. The marks of the least recently synced peers are
-dropped first."""
+"""Marks of the channels of all peers together: 13 MB on disk, in one file. The marks of the least recently synced peers
+are dropped first."""
 
 MAX_PEERS_REMEMBERED: Final = 1_000
-"""Peers with such marks. The least recently synced ones are dropped first."""
+"""Peers with marks of channels. The marks of the least recently synced peers are dropped first."""
 
 MAX_PEER_EVENTS: Final = 1_024
-"""Peer events that wait for one reader. Beyond it, one `PeerEventsMissed` replaces all of them."""
+"""Peer events that wait for one reader. Above this number, one `PeerEventsMissed` replaces all of them."""
 
 MAX_INVITATION_PEERS: Final = 32
 """Peers in one invitation: enough to find one that is online, few enough to try in turn."""
@@ -173,7 +173,8 @@ MAX_INVITATION_SIZE_CHARACTERS: Final = 16_384
 early."""
 
 MAX_PEERS_PER_ADDRESS: Final = 256
-"""Connections from one address, or 64 bits of an IPv6 address. Many people may share one behind a router."""
+"""Connections from one IPv4 address, or from one IPv6 network (/64). Many people may share an address behind a
+router."""
 
 MAX_HANDSHAKES: Final = 64
 """Concurrent handshakes. A peer that sends 48 bytes costs a millisecond of arithmetic."""
@@ -203,7 +204,8 @@ MAX_SLOW_S: Final = 60
 """Slow seconds of one message after which the peer is disconnected."""
 
 MAX_SLOW_FIRST_S: Final = 20
-"""The same for the first message of a peer, which is unknown until then, as in a handshake."""
+"""Slow seconds of the first message of a peer after which the peer is disconnected. Until this message, the peer is
+unknown, as in a handshake."""
 
 IDLE_TIMEOUT_S: Final = 600.0
 """Time without a byte after which a connection without live requests is closed. Cable has no ping."""
@@ -212,22 +214,22 @@ KEEPALIVE_AFTER_S: Final = 20
 """Seconds of silence after which the system probes whether the peer's machine is reachable."""
 
 KEEPALIVE_EVERY_S: Final = 8
-"""Seconds between two of these probes."""
+"""Seconds between two probes of the system."""
 
 KEEPALIVE_PROBES: Final = 3
 """Unanswered probes after which the system closes the connection: 44 seconds after the last sign of life."""
 
 UNACKNOWLEDGED_TIMEOUT_S: Final = 25.0
-"""Time without an acknowledgement of sent bytes after which a connection is closed. The system alone waits a quarter of
-an hour. A peer that reports a full window is exempt: it reads slowly."""
+"""Time without an acknowledgement of sent bytes after which a connection is closed. Without this limit, the system
+waits a quarter of an hour. A peer that reports a full window is exempt: it reads slowly."""
 
 SILENCE_S: Final = 20.0
-"""Time without a byte after which a node requests a sign of life from the peer. With encryption, it costs at most 8 kB
-an hour in each direction."""
+"""Time without a byte after which a node requests a sign of life from the peer. With encryption, these requests cost at
+most 8 kB an hour in each direction."""
 
 LIFE_SIGN_TIMEOUT_S: Final = 12.0
-"""Time to wait for this sign of life. After the second request without one the connection is closed: 44 seconds after
-the last byte, or 46 if the peer opened the connection."""
+"""Time to wait for a requested sign of life. After two unanswered requests, the connection is closed. That is 44 seconds
+after the last byte, or 46 if the peer opened the connection."""
 
 FIRST_RETRY_S: Final = 1.0
 """Delay after the first failed attempt to connect to a peer. Each further failure doubles it."""
@@ -237,14 +239,15 @@ LONGEST_RETRY_S: Final = 45.0
 that returns is reached within 60 seconds."""
 
 WORKING_S: Final = 2.0
-"""Time that a connection must last to count as a success. A peer that refuses a connection closes it at once."""
+"""Time that a connection must last to count as a success. A peer that rejects a connection closes it at once."""
 
 BROKEN_RETRY_S: Final = 0.2
 """Delay after a working connection breaks. On a link that breaks every five seconds, a delay of one second would lose a
 fifth of the time."""
 
 EARLY_RETRY_EVERY_S: Final = 10.0
-"""Minimum time between two attempts that another peer's return causes: an unstable peer must not cause many."""
+"""Minimum time between two attempts that another peer's return causes: an unstable peer must not cause many
+attempts."""
 
 MAX_KEY_WARNINGS: Final = 1_024
 """Addresses for which a node remembers its warning about another cabal key, some 100 bytes each."""
@@ -256,20 +259,21 @@ GRACE_S: Final = 1.0
 """Time that a stopping node waits for a peer to request a post of the local user, from its announcement on."""
 
 MAX_ANNOUNCED_REMEMBERED: Final = 256
-"""Own posts, announced to one peer and not requested by it, whose announcement time is remembered: the latest ones."""
+"""Own posts that were announced to one peer and not requested yet, and whose announcement times are remembered. The
+oldest are forgotten first."""
 
 BLOCK_NOTICE_S: Final = 10.0
 """Time for a blocked peer to fetch the post/block that notifies it (moderation.md 5.1.4)."""
 
 DIALECT_WAIT_S: Final = 0.5
-"""Time for a peer to send first if our dialect could crash it. A message of draft 8 crashes an existing client."""
+"""Time for a peer to send first if this node uses draft 8. A message of draft 8 crashes an existing client."""
 
 SLOW_READER_SIZE_BYTES: Final = 16_384
-"""Bytes queued to a peer above which the store is not read for it: own requests wait for at most these bytes. The
-system keeps as many unsent."""
+"""Bytes queued to a peer above which the store is not read for it. So requests of this node wait for few bytes. The
+system queues as many unsent bytes again."""
 
 MAX_QUEUED_SIZE_BYTES: Final = 8_388_608
-"""Bytes queued to one peer. A peer above it, which reads slower than posts arrive, is disconnected."""
+"""Bytes queued to one peer. Above it, the peer is disconnected, because it reads slower than posts arrive."""
 
 MAX_QUEUED_TOTAL_SIZE_BYTES: Final = 268_435_456
 """Bytes queued to all peers together. Above it, the peers with the longest queues are disconnected."""
@@ -310,8 +314,8 @@ PARTS_SHRINK: Final = 64
 doubles the next one."""
 
 MAX_RATES_REMEMBERED: Final = 65_536
-"""Authors and addresses whose posts per minute are counted, 15 MB. The least recent ones are forgotten: their shares are
-full again after a pause."""
+"""Authors and addresses whose posts per minute are counted, 15 MB. The least recently active are forgotten: after a
+pause, they may send at the full rate again."""
 
 MAX_REJECTIONS_REMEMBERED: Final = 65_536
 """Posts that the policy or the quota rejected and that are not fetched again, 10 MB. The oldest are forgotten first, and
@@ -322,7 +326,7 @@ MAX_POSTPONED_POSTS: Final = 16_384
 channels of all peers are requested again instead."""
 
 POSTPONED_S: Final = 60.0
-"""Time after which postponed posts are requested again, at least."""
+"""Minimum time after which postponed posts are requested again."""
 
 POSTPONED_OVERFLOW_S: Final = 600.0
 """Time after which channels are requested again because too many posts were postponed."""
@@ -334,13 +338,14 @@ MAX_COMMAND_POSTS: Final = 1_024
 """Posts that the policy command judges at a time. Further posts wait."""
 
 QUOTA_MARGIN: Final = 0.1
-"""Last part of the store's maximum size, in which only some posts are accepted."""
+"""Share of the smaller quota limit. While less room than this is left, only some posts are accepted."""
 
 QUOTA_SHARE: Final = 0.05
-"""Part of that margin that posts from one address may use."""
+"""Share of this margin (QUOTA_MARGIN) that posts from one address may use in a day."""
 
 QUOTA_NEWEST_MS: Final = 604_800_000
-"""Age of the newest texts, which are accepted near the limit of the store's size: a week."""
+"""Maximum age of the texts that are accepted near a limit of the quota: a week."""
 
 QUOTA_MEASURED_EVERY_S: Final = 60.0
-"""Longest time between two measurements of the disk, which other programs use too. Writes cause earlier ones."""
+"""Longest time between two measurements of the disk, which other programs use too. Writes cause earlier
+measurements."""

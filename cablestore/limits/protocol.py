@@ -1,4 +1,4 @@
-"""Limits of the protocol (wire.md, moderation.md), and of cable.js, which crashes beyond its own."""
+"""Limits of the protocol (wire.md, moderation.md), and limits above which cable.js crashes."""
 
 from __future__ import annotations
 
@@ -33,13 +33,12 @@ MAX_SEED_USERS: Final = 16
 """Users to whom one moderation seed assigns a role (moderation.md 4.7.2). The minimum is 1."""
 
 MAX_FUTURE_MS: Final = 604_800_000
-"""How far a post may be dated ahead of the clock (wire.md 5.1.4.3). Ingest refuses posts dated a week or more ahead."""
+"""How far a post may be dated ahead of the clock (wire.md 5.1.4.3). Posts dated a week or more ahead are rejected."""
 
 # --- of cable.js ---------------------------------------------------------------------------------
 
 MAX_CABLE_JS_CHANNEL_SIZE_BYTES: Final = 64
-"""A channel's name in UTF-8. In this limit and the following ones, cable.js counts bytes where the protocol counts code
-points."""
+"""A channel's name in UTF-8. For this limit and the following limits, cable.js counts bytes instead of code points."""
 
 MAX_CABLE_JS_NAME_SIZE_BYTES: Final = 32
 """A user's name in UTF-8."""

@@ -9,7 +9,8 @@ MAX_RECONCILE_FRAME_SIZE_BYTES: Final = 16_777_216
 posts an hour."""
 
 MAX_RECONCILE_RANGES: Final = 262_144
-"""Ranges in one payload. A range occupies two bytes on the wire and 300 in memory. This node writes half as many."""
+"""Ranges in one payload. A range occupies at least 2 bytes on the wire and about 300 bytes in memory. This node writes
+at most half as many."""
 
 MAX_RECONCILE_ITEMS: Final = 350_000
 """Ids in one payload, written or read, at 250 bytes of memory each. The dialects of nwaku send all ids of one timestamp
@@ -49,7 +50,7 @@ MAX_TRANSFER_FRAME_SIZE_BYTES: Final = 266_240
 """One post in transfer, with its topics: the largest post and 4 kB."""
 
 MAX_WAKU_TRANSFER_FRAME_SIZE_BYTES: Final = 153_600
-"""The same for deployed Waku nodes, which read at most 150 KiB and a few bytes."""
+"""One post in transfer to a deployed Waku node, which reads at most 150 KiB and a few bytes."""
 
 MAX_TALK_FRAME_SIZE_BYTES: Final = 1_048_576
 """One frame of a conversation. The largest is a batch of posts that ends with the largest post."""
@@ -58,8 +59,8 @@ TALK_PAYLOAD_SIZE_BYTES: Final = 65_536
 """Approximate maximum size of one payload. Longer payloads would delay Cable answers on the same connection."""
 
 TALK_FIRST_PAYLOAD_SIZE_BYTES: Final = 2_048
-"""Approximate size of the first payloads of a conversation. Each one that the peer answers in time makes the next ones
-longer."""
+"""Approximate size of the first payloads of a conversation. Each payload that the peer answers quickly makes later
+payloads longer."""
 
 TALK_BATCH_SIZE_BYTES: Final = 65_536
 """Posts sent and stored together, some 200: a frame ends with the post that reaches this size. A slow link uses smaller
@@ -75,8 +76,8 @@ MAX_TALK_DIFFERENCES: Final = 250_000
 """Differences that one conversation finds, 60 MB of memory on each side. The next conversation finds the rest."""
 
 MAX_TALK_UNSENT: Final = 10_000
-"""Posts that wait to be sent. A side with more of them stops comparing (earlier on a slow link), so that posts do not
-wait for the whole comparison."""
+"""Posts that wait to be sent. A side with more waiting posts pauses the comparison, on a slow link already with fewer.
+So posts do not wait for the whole comparison."""
 
 MAX_TALK_UNASKED: Final = 100
 """Unexpected posts after which a side ends the conversation. Honest peers send none."""
@@ -86,8 +87,8 @@ MAX_TALK_REPEATED: Final = 32
 and waits for that peer, so that two peers do not send the same posts twice. A few duplicates may be chance."""
 
 TALK_REPEATED_WAIT_S: Final = 20.0
-"""Time that such a comparison waits for the other peer's comparison, which may be the slower one. It is less than
-TALK_SILENCE_S, after which the waiting peer counts this node as lost."""
+"""Time that a comparison ended by MAX_TALK_REPEATED waits for the other peer's comparison, which may be the slower one.
+It is less than TALK_SILENCE_S, after which the waiting peer counts this node as lost."""
 
 MAX_TALK_REASON_CODEPOINTS: Final = 500
 """A peer's reason for ending a conversation. It is written to logs and terminals."""
@@ -110,14 +111,15 @@ MAX_TALK_S: Final = 3_600.0
 """Time from a conversation's first frame to its last. Sending 250,000 posts over 1 Mbit/s needs half of it."""
 
 MAX_TALKS: Final = 8
-"""Concurrent conversations of one node, whichever side began them. Each holds a snapshot and up to 60 MB. If every
-address has its share and no conversation is slow, the node asks further peers to retry later."""
+"""Concurrent conversations of one node, whichever side began them. Each holds a snapshot and up to 60 MB of memory. At
+this limit, a new conversation replaces a slow one, or one of an address with at least two more conversations. If
+there is none, the node asks the new peer to retry later."""
 
 TALK_SLOW_AFTER_S: Final = 20.0
-"""Time spent waiting for a peer after which a slow conversation may be stopped in favour of another one."""
+"""Time spent waiting for a peer after which a slow conversation may be stopped so that another one can begin."""
 
 TALK_SLOW_BYTES_PER_S: Final = 500
 """Transfer rate, while waiting for the peer, below which a conversation counts as slow. A 2G link is faster."""
 
 GREETING_TIMEOUT_S: Final = 5.0
-"""Time within which a reconciliation-only connection must recognise the peer as a reconciling store."""
+"""Time within which the peer of a connection for one reconciliation over Cable must be recognized as a cablestore."""

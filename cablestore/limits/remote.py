@@ -5,25 +5,25 @@ from __future__ import annotations
 from typing import Final
 
 MAX_REMOTE_CLIENTS: Final = 64
-"""Programs and commands that use one store of another process at the same time. As many again wait for a connection.
-Each occupies up to four threads of that process during calls, and a `log --follow` runs for days."""
+"""Programs and commands that use one store of another process at the same time. The same number may wait for a
+connection. Each occupies up to four threads of that process during calls, and a `log --follow` may run for days."""
 
 MAX_REMOTE_CALLS: Final = 64
 """Concurrent calls of one program, one in each thread. Further threads of the program wait; a foreign client receives
 an error."""
 
 MAX_REMOTE_ITERATORS: Final = 64
-"""Open iterators of one program. Each may hold a state of the database."""
+"""Open iterators of one program. Each may hold a snapshot of the database."""
 
 MAX_REMOTE_SNAPSHOTS: Final = 16
-"""Open snapshots of one program. Each keeps the disk space of posts that are deleted meanwhile."""
+"""Open snapshots of one program. Posts that are deleted meanwhile still occupy disk space."""
 
 MAX_REMOTE_REQUEST_SIZE_BYTES: Final = 201_326_592
 """One call with its arguments: the largest archive and the hashes of two million posts. `ingest` sends its posts in
 several calls."""
 
 MAX_REMOTE_REPLY_SIZE_BYTES: Final = 268_435_456
-"""One result: a page of the longest messages has 5 MB. Iterators are sent in parts."""
+"""One result. A page of the longest messages needs 5 MB. Iterators are sent in parts."""
 
 REMOTE_INGEST_SIZE_BYTES: Final = 1_048_576
 """Approximate size of the posts that `ingest` sends in one call."""
@@ -45,4 +45,4 @@ REMOTE_TIMEOUT_S: Final = 20.0
 seconds. A write that did not begin by then never runs."""
 
 REMOTE_CHANGE_WINDOW_S: Final = 0.02
-"""Writes within this time are reported to a program together. The first of them is reported at once."""
+"""Writes within this time are reported to a program together. The first write is reported at once."""

@@ -31,34 +31,34 @@ MAX_POSTS_REMEMBERED: Final = 512
 """Decoded posts in the cache of a process: those that were read last."""
 
 MAX_POST_REMEMBERED_SIZE_BYTES: Final = 4_096
-"""Largest post in this cache. The whole cache occupies at most 4 MB."""
+"""Largest post in the cache of decoded posts. The whole cache occupies at most 4 MB."""
 
 MAX_ROWS_REMEMBERED: Final = 4_096
 """Counts, sums and folds that a writer caches between batches: as many as a few hundred single posts change."""
 
 MAX_ROW_REMEMBERED_SIZE_BYTES: Final = 2_048
-"""Largest row in this cache, which occupies at most 8 MB. Larger rows are read again."""
+"""Largest row in the cache of a writer, which occupies at most 8 MB. Larger rows are read again."""
 
 MAX_GROUPS_REMEMBERED: Final = 64
-"""Channels whose heads a writer caches: more than one user writes to in turn."""
+"""Channels whose heads a writer caches: more channels than one user usually writes to in turn."""
 
 MAX_GROUP_ROWS_REMEMBERED: Final = 256
-"""Cached heads of one channel, including missing posts. All together occupy some 4 MB; a channel with more is read each
-time."""
+"""Cached heads of one channel, including missing posts. The heads of all channels occupy some 4 MB. The heads of a
+channel with more of them are read each time."""
 
 MAX_OWN_CLOCK_STEP_MS: Final = 60_000
-"""How far a new post of the local user may be dated ahead of the clock to keep the user's posts in order. A larger
-difference means that the clock was set back."""
+"""How far a new post of the local user may be dated ahead of the clock, to keep the posts in order. A larger difference
+means that the clock was set back."""
 
 MAX_POSTS_IN_THE_WAY_LISTED: Final = 8
 """Own posts listed in the error for posts dated too far ahead to be replaced. They fit into one delete command."""
 
 MENTION_TOLERANCE_MS: Final = 5_400_000
-"""Largest difference between a message's time and the time at which the user has a name, for a mention: an hour and a
-half. A clock without summer time is an hour off, and other clocks drift."""
+"""A message mentions a user if the user has the name within this time before or after the message: an hour and a half.
+A clock without summer time is an hour off, and other clocks drift."""
 
 CLOCK_TOLERANCE_MS: Final = 600_000
-"""Accepted difference between the local clock and those of others: ten minutes. Clocks set by the network differ by
+"""Accepted difference between the local clock and the clocks of other users: ten minutes. Clocks set by the network differ by
 less than a second, clocks set by hand by a few minutes."""
 
 MIN_CLOCK_WITNESSES: Final = 2
@@ -69,15 +69,16 @@ CLOCK_MEMORY_MS: Final = 14_400_000
 corrected by now."""
 
 MAX_CLOCK_TEXTS_READ: Final = 200
-"""Latest texts read to compare clocks, which takes some milliseconds. One user who writes more of them hides others."""
+"""Latest texts read to compare clocks, which takes some milliseconds. A user who writes more texts than this hides the
+texts of other users."""
 
 CAUSAL_SKEW_MS: Final = 604_800_000
-"""How far before a window causal order searches for ancestors that claim a later time. See
+"""Time before a window in which causal order searches for ancestors that claim a later time. See
 `cablestore.store.causal_order`."""
 
 MAX_LINKS_FOLLOWED: Final = 32
-"""Links that a page in the middle of a channel follows to find messages that answer a message with a later time. Each
-costs reading one post. Pages from an end of the channel need none."""
+"""Links that a page in the middle of a channel follows to find answers that are dated before their messages. Each costs
+reading one post. Pages from an end of the channel do not follow links."""
 
 MAX_ENDS_READ: Final = 512
 """Rows of heads, missing and deleted posts that a page reads to find the heads of a channel. With more rows, the page
@@ -101,8 +102,8 @@ MAX_GRAPH_POSTS: Final = 1_000
 """Posts in the graph of a channel by default. A browser draws as many at once, and a wide screen can show them."""
 
 MAX_TOPICS_READ: Final = 1_000
-"""Latest topics of a channel that are searched for one that applies, which takes some 15 ms. A channel in which blocked
-users set more topics has none until the next one is set."""
+"""Latest topics of a channel that are searched for one that applies, which takes some 15 ms. If blocked users set more
+topics than this, the channel has no topic until the next one is set."""
 
 STATE_POSTS_KEPT: Final = 3
 """Posts of each kind of channel state that `prune` keeps: the latest, second-latest and third-latest (wire.md
@@ -116,8 +117,8 @@ READ_THREADS: Final = 2
 because they share Python's lock."""
 
 MAX_ITEMS_AHEAD: Final = 256
-"""Items that a thread fetches at once for an async iterator. Handing them over costs as much as reading a few of
-them."""
+"""Items that a thread fetches at once for an async iterator. Passing them to the loop costs as much as reading a few
+items."""
 
 MAX_THINGS_CHANGED: Final = 8_192
 """Messages, users, topics and names that one read of changes reports. A read ends after the log entry that reaches this
@@ -133,7 +134,7 @@ MAX_PAGE_MESSAGES: Final = 1_000
 """Messages in one page, which is held in memory. The page's cursor leads to the next page."""
 
 MAX_PAGE_ROWS_READ: Final = 2_000
-"""Messages that one page reads. In a channel with many hidden messages, a shorter page ends here with a cursor."""
+"""Messages that one page reads. In a channel with many hidden messages, a page ends here with fewer messages."""
 
 MAX_UNREAD_COUNTED: Final = 1_000
 """Unread texts and mentions counted in one channel. This number means "this many or more", so a client shows "999+"."""
@@ -156,8 +157,8 @@ SEARCH_CATCH_UP_S: Final = 2.0
 """Time that a search spends on indexing new posts before it answers: 100,000 posts."""
 
 MAX_REJECTED_REMEMBERED: Final = 100_000
-"""Hashes of refused posts of dropped users and channels, 200 bytes each, so that they are not requested again. Further
-posts are refused by author and channel when they arrive."""
+"""Hashes of rejected posts of dropped users and channels, 200 bytes each, so that they are not requested again. Further
+posts are rejected by author and channel when they arrive."""
 
 MAX_BLOCKED_ACTIONS: Final = 1_000
 """Actions, roles and deletions of one blocked user, dated before the block, that are stored or remembered. The user can
@@ -168,7 +169,7 @@ MAX_CONSENTS_REMEMBERED: Final = 64
 blocked user therefore cannot fill the disk with post/infos."""
 
 MAX_SEED_ACTS_KEPT: Final = 10_000
-"""Actions dated after the revocation of a moderation seed that stay applied, 32 bytes each: the earliest of those that
+"""Actions dated after the revocation of a moderation seed that remain applied, 32 bytes each: the earliest actions that
 applied at the revocation. Posts are dated at most a week ahead, so there are few."""
 
 SEGMENT_SIZE_BYTES: Final = 67_108_864
@@ -181,7 +182,7 @@ SEGMENT_BLOCK_SIZE_BYTES: Final = 1_048_576
 """Posts or rows in one block of a segment. A reader holds one block in memory."""
 
 MAX_SEGMENT_BLOCK_SIZE_BYTES: Final = 67_108_864
-"""Largest block that a reader accepts. Writers stay far below; a damaged or hostile file is rejected."""
+"""Largest block that a reader accepts. Writers write much smaller blocks; a damaged or hostile file is rejected."""
 
 BACKUP_POSTS_SIZE_BYTES: Final = 1_048_576
 """Approximate size of one piece of posts in a backup. Deleting a post costs writing one such piece again."""
@@ -190,8 +191,8 @@ BACKUP_ROWS_SIZE_BYTES: Final = 262_144
 """Approximate size of one piece of other rows in a backup. Changing a row costs writing one such piece again."""
 
 MAX_BACKUPS_SINCE_FULL: Final = 100
-"""Incremental backups before the next one writes all posts again. Each leaves small pieces, and all are read after a
-deletion."""
+"""Incremental backups before the next backup writes all posts again. Each leaves small pieces, and all pieces are read
+after a deletion."""
 
 MAX_BACKUP_ARRIVALS: Final = 1_000_000
 """Entries of the arrival log since the last backup, 100 bytes of memory each. With more entries, a backup writes all
@@ -205,7 +206,7 @@ BUSY_STORE_WAIT_S: Final = 300.0
 """How long `serve` waits at its start for a command that has the store open, such as a check."""
 
 BACKUP_RETRY_MS: Final = 600_000
-"""Pause after a failed regular backup, unless backups are more frequent."""
+"""Pause after a failed regular backup, or the interval of backups if that is shorter."""
 
 MAINTENANCE_CHECK_MS: Final = 60_000
 """How often `serve` compares the clock with the time of the next backup, because the clock may be set."""
@@ -217,7 +218,7 @@ RETENTION_STEP_POSTS: Final = 20
 """Old posts that are removed in one write. Other writes wait for it, so it must take few milliseconds."""
 
 RETENTION_PAUSE_RATIO: Final = 4.0
-"""Pause between two such writes, as a multiple of the time that the last one took."""
+"""Pause after a write that removes old posts, as a multiple of the duration of the write."""
 
 RETENTION_COMPACT_SHARE: Final = 0.1
 """Share of the posts after whose removal `serve` compacts the store. LevelDB alone may keep removed rows for months."""
@@ -247,7 +248,7 @@ SHARED_OUT_FROM_SIZE_BYTES: Final = 134_217_728
 seconds."""
 
 MAX_LOG_LINE_SIZE_BYTES: Final = 1_048_576
-"""One line of a chat log. IRC sends 512 bytes, bridges some thousand. A longer line is damage; it is counted and
+"""One line of a chat log. IRC sends 512 bytes, bridges some thousand. A longer line is counted as damaged and
 skipped."""
 
 MAX_LOGS_UNPACKED_SIZE_BYTES: Final = 8_589_934_592
@@ -257,13 +258,13 @@ MAX_LOG_ARCHIVE_ENTRIES: Final = 250_000
 """Entries of one archive of logs, 500 bytes of memory each: 25 channels for 25 years, one file a day."""
 
 MAX_LOG_ENTRY_HEADER_SIZE_BYTES: Final = 1_048_576
-"""Header of one entry of a tar archive, which is read into memory: 512 bytes, and the name if it is long."""
+"""Header of one entry of a tar archive, which is read into memory: 512 bytes, and any long name."""
 
 MAX_LOG_WRAPPINGS: Final = 4
 """Nested packings of one log: a compressed file in a compressed archive is packed three times."""
 
 MAX_LOG_XZ_MEMORY_SIZE_BYTES: Final = 134_217_728
-"""Memory for unpacking xz. Its strongest preset needs 65 MB, but a file may request 4 GB."""
+"""Memory for unpacking xz. The strongest preset of xz needs 65 MB, but a file may request 4 GB."""
 
 MAX_LOGS_HELD_SIZE_BYTES: Final = 67_108_864
 """Packed logs of an archive held in memory until logs of earlier days, stored after them, are read. If they do not fit,

@@ -1,8 +1,8 @@
 """Regular backups of a store that this process serves.
 
 The command `backup` runs in a separate process on a checkpoint of the store, so this process continues to answer. The
-time of the last backup is read from the backup. So restarts do not change the schedule, backups by others count, and
-missed ones are made up once.
+time of the last backup is read from the backup. So restarts do not change the schedule, and backups by other processes
+count. After several missed backups, only one backup follows.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from cablestore.store.store import CableStore
 
 _LOG: Final = logging.getLogger("cablestore.node")
 _NICENESS: Final = 10
-"""How much lower the priority of a backup is, as in nice(1)."""
+"""Niceness of a backup process: it has a lower priority than this process."""
 _MAX_REASON: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class BackupPlan:
-    """Where to back up, and how often. `keep` is the rule for restore points, None for that of the last backup."""
+    """Where to back up, and how often. `keep` is the rule for restore points, None for the rule of the last backup."""
 
     to: str
     every_ms: int = 86_400_000
@@ -50,7 +50,7 @@ class BackupState:
     """State of the regular backups of a store."""
 
     to: str = ""
-    """The path or URI, "" without regular backups."""
+    """The path or URI of the backups, "" without regular backups."""
     last_ms: int | None = None
     """The time of the last complete backup, None if there is none or it cannot be read."""
     failure: str = ""
@@ -61,7 +61,10 @@ class BackupState:
 
 
 def wait_ms(last_ms: int | None, now_ms: int, every_ms: int) -> int:
-    """Return the time until a task is due that last ran at `last_ms`. It is due at once if the clock was set back."""
+    """Return the time until a task is due that last ran at `last_ms`.
+
+    It is due at once if it never ran, or if the clock was set back.
+    """
     if last_ms is None or last_ms > now_ms:
         return 0
     return max(0, last_ms + every_ms - now_ms)
@@ -82,7 +85,7 @@ class BackupSchedule:
         """The present state. It may be read in any thread."""
 
     def change(self, plan: BackupPlan | None) -> None:
-        """Follow another plan from now on."""
+        """Follow another plan from now on. None ends regular backups."""
         if plan != self._plan:
             self._plan = plan
             self._failed_at_ms = None
@@ -165,7 +168,7 @@ class BackupSchedule:
                     await process.wait()
         if process.returncode:
             reason = " ".join(errors.decode(errors="replace").split()).replace(str(copy), str(self._store.path))
-            raise BackupError(reason[:_MAX_REASON] or f"the command ended with status {process.returncode}")
+            raise BackupError(reason[:_MAX_REASON] or f"the command exited with status {process.returncode}")
 
     # --- results -------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """Removal of posts that are older than the settings keep, in small steps, while the store is in use.
 
-The rules are those of `prune --before`: texts of any author, and superseded state. Deletions, actions and the latest
-state stay. An interrupted removal continues with the next one, because each reads what is left.
+As with `prune --before`, texts of any author and superseded state are removed. Deletions, actions and the latest state
+are kept. After an interruption, the next removal continues, because it reads the remaining old posts.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Retention:
         """`removed` at the last compaction."""
 
     def change(self, ages: KeepAges) -> None:
-        """Follow other ages from now on. A removal in progress ends after its present step."""
+        """Apply other ages from now on. A removal in progress ends after its present step."""
         if ages != self._ages:
             self._ages = ages
             self._changed.set()
@@ -79,9 +79,9 @@ class Retention:
             _LOG.info("removed old posts", extra={"posts": removed})
 
     def remove_old(self) -> int:
-        """Remove all posts that are too old now. Returns their number.
+        """Remove all posts that are too old now. Return their number.
 
-        Between two steps, this waits several times as long as the last step took. So requests are not delayed.
+        After each step, it waits `limits.RETENTION_PAUSE_RATIO` times as long as the step took, for other requests.
         """
         now_ms, chosen = self._clock(), self._ages
         ages = chosen.of(self._store.dialect)
@@ -103,7 +103,7 @@ class Retention:
         return removed
 
     def _free_space(self) -> None:
-        """Compact the store if a considerable part was removed. Otherwise only remove tables that the removal read."""
+        """Compact the store if a share of `limits.RETENTION_COMPACT_SHARE` was removed, else only remove unused tables."""
         removed = self.removed - self._compacted_at
         kept = sum(self._store.stats().posts.values())
         if removed >= limits.RETENTION_COMPACT_SHARE * (kept + removed):

@@ -2,7 +2,7 @@
 
 `Node` answers peers, follows channels, forwards requests of legacy peers, and stores the posts that peers send.
 
-    node                life, listening, connecting, fetching once
+    node                start and stop, listening, connecting, fetching once
     parts               the parts of a node
     peer_events         connected peers, and events about them
     context             services that all parts of a node share
@@ -16,7 +16,7 @@
     sync                requests to peers
     fetch               fetching of the posts that peers offer
     dialling            the pauses between attempts to connect
-    silence             when a peer is probed
+    silence             when to probe a peer
     reachability        reactions to changes of the network
     peer_control, bans  disconnecting and banning peers
     health              states of a process that serves a store
@@ -28,8 +28,8 @@
     clock_watch         checks of the clock
     relay               forwarding of legacy requests
     live, live_changes  changes for live requests
-    invitation          all that is needed to join, on one line
-    reconciler          which stores are reconciled with, and when
+    invitation          the data for joining a cabal, on one line
+    reconciler          when the node reconciles, and with which stores
     reconcile_port      the port without Cable
     in_step             which peers have the same posts as this store
     sync_state          channels that are known to be complete

@@ -1,7 +1,7 @@
-"""The listening sockets of an address, which continue to accept after the system ran out of descriptors.
+"""Listening sockets that resume accepting after the system ran out of file descriptors.
 
-The servers of the event loops do not: uvloop's closes for good after an error, and asyncio's logs a traceback each
-second.
+The servers of the event loops cannot do this. After such an error, the uvloop server closes permanently, and the asyncio
+server logs a traceback every second.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import Any, Final
 
 _BACKLOG: Final = 1024
 _AT_ONCE: Final = 64
-"""Connections that are accepted before the loop does other work."""
+"""Maximum number of connections to accept before the loop does other work."""
 _PAUSE_S: Final = 1.0
 """Pause after the system had no descriptor or memory for a connection."""
 _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 _NO_SUCH_FAMILY: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
-"""Errors of a machine without IPv6, for a name that has addresses of both kinds, such as localhost."""
+"""Errors on a machine without IPv6 for a name with addresses of both versions, such as localhost."""
 
 
 class AcceptingSockets:
-    """Sockets that listen on all addresses of a host. On the loop."""
+    """Sockets that listen on all addresses of a host. Use it on the loop."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class AcceptingSockets:
         accepted: Callable[[socket.socket], None],
         failed: Callable[[OSError], None],
     ) -> None:
-        """Start to accept. `accepted` gets each connection, `failed` the error before each pause."""
+        """Start accepting. `accepted` is called with each connection, and `failed` with the error before each pause."""
         self._loop = loop
         self.sockets: Final = sockets
         self._accepted = accepted

@@ -13,7 +13,7 @@ from cablestore.errors import NodeError
 DEFAULT_PORT: Final = 13333
 """The default port of cable-client.js."""
 _NETWORK_BITS: Final = 64
-"""Prefix of an IPv6 address that one customer of a provider usually has."""
+"""Length of the IPv6 prefix that a provider usually assigns to one customer."""
 
 _LISTEN_ADVICE: Final = {
     errno.EADDRINUSE: "Choose another port, or 0 for any",
@@ -30,7 +30,7 @@ class Address(NamedTuple):
 
     @classmethod
     def parse(cls, text: str, default_port: int = DEFAULT_PORT) -> Address:
-        """Read `host`, `host:port` or `[v6]:port`. Raises NodeError, also for a port alone."""
+        """Parse `host`, `host:port` or `[v6]:port`. Raises NodeError for other text, such as a port without a host."""
         host, port = text, str(default_port)
         if text.startswith("["):
             host, bracket, rest = text[1:].partition("]")
@@ -41,7 +41,7 @@ class Address(NamedTuple):
         elif text.isdecimal():
             host = ""  # it is a port
         if not host or not port.isdecimal() or len(port) > 5 or int(port) > 65_535:
-            raise NodeError(f"{text!r} is not an address: expected host:port, as in 127.0.0.1:{default_port}")
+            raise NodeError(f"{text!r} is not an address: expected host:port, such as 127.0.0.1:{default_port}")
         return cls(host, int(port))
 
     def __str__(self) -> str:
@@ -57,14 +57,17 @@ def check_address(address: object) -> None:
 
 
 def listen_error(address: Address, error: Exception) -> NodeError:
-    """Return the error for an address at which a process cannot listen, with what the user can do about it."""
+    """Return the error for an address at which a process cannot listen, with advice for the user."""
     reason = getattr(error, "strerror", None) or error
     advice = _LISTEN_ADVICE.get(getattr(error, "errno", None) or 0)
     return NodeError(f"cannot listen on {address}: {reason}{'' if advice is None else f'. {advice}'}")
 
 
 def network_of(host: str) -> str:
-    """Return the key of an address: an IPv4 address itself, and the first 64 bits of an IPv6 address."""
+    """Return the network whose peers share limits: an IPv4 address, or the first 64 bits of an IPv6 address.
+
+    A host name is returned unchanged.
+    """
     with suppress(ValueError):
         address = ipaddress.ip_address(host.partition("%")[0])
         if isinstance(address, ipaddress.IPv6Address):

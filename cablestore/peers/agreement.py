@@ -1,9 +1,10 @@
 """Agreement of two stores: both sides know whether their stores are in step, until either store changes.
 
-The side that connected compares everything that both want. If it did not have to store anything, it sends EQUAL. The
-other side answers EQUAL if its store has not changed either, else CHANGED. A side that sent EQUAL sends CHANGED when
-its posts change. So both sides know at any time if the last complete comparison still holds. Versions before 0.13
-ignore these frames. Their announced posts are stored here, which is a change too.
+The side that connected compares all common posts. If its store did not change meanwhile, it sends EQUAL. The other side
+answers EQUAL if its store did not change either, else CHANGED. A side that sent EQUAL sends CHANGED when its posts
+change. So both sides always know if the result of the last complete comparison still holds.
+
+Versions before 0.13 ignore these frames. When such a peer announces a new post, storing the post ends the agreement.
 """
 
 from __future__ import annotations
@@ -16,20 +17,20 @@ from cablestore.reconcile.messages import CHANGED, EQUAL
 
 
 class Agreement:
-    """Agreement over one connection, from one side. It does no I/O; only `ended` belongs to an event loop."""
+    """Agreement over one connection, as one side knows it. It does no I/O. Only `ended` belongs to an event loop."""
 
     def __init__(self) -> None:
         self._place: LogPosition | None = None
-        """The log position of the store when it was compared, None if it changed since."""
+        """The log position of the store when it was compared. None before a comparison and after a change."""
         self._is_claimed = False
-        """True if EQUAL was the last frame sent to the peer."""
+        """True if this side has sent EQUAL and the agreement has not ended since."""
         self._is_in_step: bool | None = None
         self.ended: Final = asyncio.Event()
-        """Set when the agreement ends, or when a comparison does not lead to one."""
+        """Set when the agreement ends, or when a comparison does not lead to an agreement."""
 
     @property
     def has_place(self) -> bool:
-        """True if no change of the store is known since it was compared."""
+        """True if the store was compared and no later change is known."""
         return self._place is not None
 
     def is_in_step(self, place: LogPosition) -> bool | None:
@@ -39,7 +40,7 @@ class Agreement:
     def compared(self, compared: LogPosition | None, place: LogPosition) -> list[bytes]:
         """Record a comparison of the state at `compared`. The store is at `place` now. Return the frames for the peer.
 
-        An agreement from before the store changed ends: this comparison may cover only the recent posts.
+        An earlier agreement ends if the store has changed since: this comparison may cover only the recent posts.
         """
         if compared != place:
             return self._end()
@@ -48,7 +49,10 @@ class Agreement:
         return frames
 
     def claim(self, *, is_certain: bool) -> list[bytes]:
-        """Return the frame that states that the stores are equal. That is certain if the peer got nothing."""
+        """Return the frame that states that the stores are equal, or nothing if this store has changed.
+
+        `is_certain` is True if no posts were sent to the peer. Then the stores are in step at once.
+        """
         if self._place is None:
             return []
         self._is_claimed = True
@@ -57,7 +61,7 @@ class Agreement:
         return [EQUAL]
 
     def peer_is_equal(self, place: LogPosition, *, answers: bool) -> list[bytes]:
-        """Record that the peer found the stores equal. Return the answer if this side `answers`."""
+        """Record that the peer found the stores equal. If `answers` is True, return the answer for the peer."""
         if self._place != place:
             return [CHANGED] if answers else []
         self._is_in_step = True

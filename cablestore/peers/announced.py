@@ -1,6 +1,6 @@
 """Own posts that were announced to peers and not requested yet.
 
-A node that stops waits for requests for the latest ones.
+A stopping node waits until peers request the latest of these posts.
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ from cablestore.peers.link import PeerLink
 
 
 class AnnouncedPosts:
-    """Hashes by peer, with the time of the announcement. A peer with two connections requests on one of them."""
+    """Hashes of own posts by peer, with the time of the announcement.
+
+    Two connections of one peer share an entry, because the peer requests a post on only one of them.
+    """
 
     def __init__(self) -> None:
         self._announced: Final[dict[Hashable, dict[bytes, float]]] = {}
         self._received: Final[dict[Hashable, dict[bytes, None]]] = {}
-        """The latest posts sent to a peer. It may get a post in an answer before the post is announced to it."""
+        """The latest posts sent to a peer. A peer may receive a post in an answer before the post is announced to it."""
 
     def note_announced(self, link: PeerLink, hashes: Iterable[bytes], now_s: float) -> None:
         """Record that own posts were announced to a peer."""
@@ -34,7 +37,7 @@ class AnnouncedPosts:
             del announced[digest]
 
     def note_sent(self, link: PeerLink, hashes: Collection[bytes]) -> None:
-        """Record that a peer requested these posts, and was sent the stored ones."""
+        """Record that a request of a peer for these posts was answered."""
         peer = _peer(link)
         announced, received = self._announced.get(peer, {}), self._received.setdefault(peer, {})
         for digest in hashes:
@@ -44,12 +47,12 @@ class AnnouncedPosts:
             del received[digest]
 
     def forget(self, link: PeerLink) -> None:
-        """Forget a closed connection."""
+        """Forget the peer of a closed connection."""
         self._announced.pop(_peer(link), None)
         self._received.pop(_peer(link), None)
 
     def is_recent(self, since_s: float) -> bool:
-        """Return True if a post was announced since then and not requested."""
+        """Return True if a post was announced after `since_s` and has not been requested."""
         return any(
             announced_s > since_s for announced in self._announced.values() for announced_s in announced.values()
         )

@@ -1,7 +1,7 @@
-"""Answers to the requests of a peer, one part at a time, so that all peers get their turn.
+"""Answers to the requests of a peer. They are read in parts, so that other peers do not wait.
 
-Posts do not wait until all hashes are sent. Requests for posts and other requests are answered in turn, those of each
-kind one after the other. A peer that reads slowly gets short parts, so that its queue stays short.
+Each peer has two queues: requests for posts, and other requests. Parts are read from them in turn, so that posts do not
+wait until all hashes are sent. A peer that reads slowly receives shorter parts, which keeps its queue short.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from cablestore.protocol.session import Session
 from cablestore.store import answers
 
 _ROWS_PER_CPU_S: Final = 1_000_000
-"""The number of rows that a second of reading counts as. A slow read that finds little is charged by its time."""
+"""Rows charged for a second of CPU time. A part is charged by its rows or by its time, whichever is more."""
 
 
 def items_of(reader: Reader, request: Request, *, may_be_cable_js: bool) -> Iterator[Any]:
     """Return the items that answer a request: hashes, posts or names.
 
-    A peer that may be cable.js gets nothing about channels that crash cable.js.
+    If the peer may be cable.js, a request about a channel that crashes cable.js has an empty answer.
     """
     match request:
         case TimeRangeRequest(_, channel) | StateRequest(_, channel) if may_be_cable_js and not _handles(
@@ -78,7 +78,7 @@ def without_crashing(reader: Reader, request: Request, part: list[Any]) -> list[
 
 
 def without_blocked(reader: Reader, request: Request, part: list[Any], audience: Audience) -> list[Any]:
-    """Remove the items that blocks hide from the peer. Posts are not checked here."""
+    """Remove the hashes and names that blocks hide from the peer. Posts are not checked here."""
     if audience.is_everyone:
         return part
     if isinstance(request, ListRequest):
@@ -94,24 +94,24 @@ def _is_gone(reader: Reader, digest: bytes) -> bool:
 
 @dataclass(slots=True, eq=False)
 class Answer:
-    """A request that is being answered (a `ReadJob`). All parts are read from the state of the first one."""
+    """A request that is being answered (a `ReadJob`). All parts are read from one state of the store."""
 
     exchange: Final[Exchange]
     began_s: Final[float]
     queue: Final[AnswerQueue]
-    """Gets the parts, on the loop."""
+    """Receives the parts, on the loop."""
     link: Final[PeerLink]
     """The connection with the peer. Its audience may change between two parts."""
     may_be_cable_js: Final[bool]
-    """True if the peer gets nothing that crashes cable.js."""
+    """True if items that crash cable.js are left out."""
     since: Final[LogPosition | None] = None
     """The position in the arrival log from which a live request is answered, None for the whole history."""
     names: list[str] = field(default_factory=list)
     """Names of channels, collected because only one response is permitted."""
     found: set[bytes] = field(default_factory=set)
-    """Hashes of a post request that may be forwarded: those that are stored, or known to be deleted or dropped."""
+    """Hashes that a forwarded post request must not contain: the posts are stored, or known to be deleted or dropped."""
     shrink: int = 1
-    """Divisor of the usual length for the next part."""
+    """Divisor of the length of the next part."""
     error: Exception | None = None
     cpu_s: float = 0.0
     """Seconds that the reading thread spent on the last part."""
@@ -158,7 +158,7 @@ class Answer:
                 self._collect(self._part, request)
 
     def _collect(self, names: list[str], request: ListRequest) -> None:
-        """Keep the names after the offset. Names before it take time too, so they are read part by part."""
+        """Keep the names after the offset. Names before the offset take time too, so they are read in parts."""
         self.names += names[max(request.offset - self._names_read, 0) :]
         self._names_read += len(names)
         if request.limit and len(self.names) >= request.limit:
@@ -195,7 +195,7 @@ class Answer:
 
 
 class AnswerQueue:
-    """Unanswered requests of one peer. They are read as fast as the peer reads and as its share allows."""
+    """Unanswered requests of one peer. Answers are read as fast as the peer reads, and as its share allows."""
 
     def __init__(
         self,
@@ -204,7 +204,7 @@ class AnswerQueue:
         session: Session,
         send: Callable[[Answer, list[Any]], None],
     ) -> None:
-        """`send` gets the parts of answers."""
+        """`send` is called with an answer and its next part."""
         self._context = context
         self._link = link
         self._session = session
@@ -214,7 +214,7 @@ class AnswerQueue:
         settings = context.settings
         self.share: Final = ReadShare(context.loop.time, settings.rows_per_s, settings.rows_in_advance)
         self._pending: tuple[dict[Exchange, None], dict[Exchange, None]] = ({}, {})
-        """Requests that have not had a turn: requests for posts, and others."""
+        """Requests whose answers have not begun: requests for posts, and other requests."""
         self._begun: list[Answer | None] = [None, None]
         """The current answer of each kind. Each holds a snapshot."""
         self._last_kind = 0
@@ -245,7 +245,7 @@ class AnswerQueue:
         self._shrink = limits.PARTS_SHRINK
 
     def speed_up(self) -> None:
-        """Read for the peer again."""
+        """Resume reading for the peer."""
         self.is_slow = False
         self.advance()
 

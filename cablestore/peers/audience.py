@@ -1,12 +1,11 @@
 """Audiences: which posts are withheld from a peer because users block each other (moderation.md 4.6).
 
-The static key of the handshake identifies the user of a peer. Peers of unencrypted connections are unknown and get
-everything. These rules apply to posts of the store and to forwarded posts:
+The static key of the handshake identifies the user of a peer. Peers of unencrypted connections are unknown and receive
+all posts. These rules apply to posts of the store and to forwarded posts:
 
 * A post/block does not reach the users that it blocks, unless it notifies them (5.1.4).
-* A peer that is blocked by others does not get their posts, and a peer that blocks others does not get theirs
-  (4.6.1.1).
-* A peer that the local user blocks gets only the posts that notify it of the block.
+* If one user blocks another, neither of them receives posts of the other (4.6.1.1).
+* A peer that the local user blocks receives only the posts that notify it of the block.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _KEYS_REMEMBERED: Final = 65_536
 def static_key_of(user: bytes) -> bytes | None:
     """Return the static key of a user's handshakes, None if these bytes are not a public key.
 
-    Two users may have the same one: the keys A and -A belong to one person.
+    Two users may have the same static key: the public keys A and -A belong to one person.
     """
     try:
         return exchange_public_key(user)
@@ -45,7 +44,7 @@ class Audience:
 
     static: bytes | None = None
     withheld: frozenset[bytes] = frozenset()
-    """Authors whose posts it does not get."""
+    """Authors whose posts the peer does not receive."""
     is_blocked: bool = False
     """True if the local user blocks the peer in public."""
     is_notified: bool = False
@@ -53,7 +52,7 @@ class Audience:
 
     @property
     def is_everyone(self) -> bool:
-        """True if nothing is withheld from the peer."""
+        """True if the peer is unknown, so that nothing is withheld from it."""
         return self.static is None
 
     def may_get_hash_of(self, post: Post) -> bool:
@@ -68,7 +67,7 @@ class Audience:
         return not self.is_blocked
 
     def may_get_hash(self, reader: Reader, digest: bytes) -> bool:
-        """Return True if the peer may get a hash. The hash of a post that is not stored is permitted."""
+        """Return True if the peer may get a hash. If the post is not stored, only a block by the local user counts."""
         if self.static is None:
             return True
         raw = reader.get(data_key(digest.hex().encode()))
@@ -97,9 +96,9 @@ class BlockBook:
     """Public blocks: for each static key, the users that block it or that it blocks."""
 
     def __init__(self, pairs: Iterable[tuple[bytes, bytes]] = (), own: Mapping[bytes, bool] | None = None) -> None:
-        """`pairs` are blocker and blocked.
+        """`pairs` contains (blocker, blocked) pairs.
 
-        `own` maps the users that the local user blocks, also through authorities, to whether they are notified.
+        `own` maps each user that the local user blocks, directly or through an authority, to True if it is notified.
         """
         self._withheld: defaultdict[bytes | None, set[bytes]] = defaultdict(set)
         for blocker, blocked in pairs:

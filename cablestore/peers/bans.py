@@ -1,7 +1,7 @@
-"""Banned peers: hosts, and static keys in the handshake. A node does not exchange a message with them.
+"""Banned peers: hosts, and static keys in the handshake. A node does not exchange messages with them.
 
-`bans.json` in the store's folder: {"format": 1, "bans": {"<host, or static key in hex>": <since when, in ms>}}. It is
-replaced by rename before a ban is in force, so a ban lasts until `remove`, also after a restart.
+`bans.json` in the store's folder: {"format": 1, "bans": {"<host, or static key in hex>": <time of the ban in ms>}}. It
+is replaced by rename before a ban takes effect. So a ban lasts until `remove`, even after a restart.
 """
 
 from __future__ import annotations
@@ -32,15 +32,18 @@ class _File(Struct):
 
 
 class Bans:
-    """Banned peers of a node. `folder` is the store's; None keeps them in memory only. Usable in any thread."""
+    """Banned peers of a node, stored in `folder`, or only in memory if `folder` is None. Usable in any thread."""
 
     def __init__(self, folder: Path | None) -> None:
-        """Read the file. Raises NodeError if it is damaged, because a banned peer must not connect."""
+        """Read the file. A damaged file raises NodeError, because a banned peer must not connect.
+
+        Raises StorageError if the file cannot be read.
+        """
         self._path = None if folder is None else folder / NAME
         self._changing = threading.Lock()
         self._bans: dict[str, int] = {}
         if self._path is not None:
-            with storage_errors(f"the banned peers cannot be read from {self._path}"), suppress(FileNotFoundError):
+            with storage_errors(f"cannot read the banned peers from {self._path}"), suppress(FileNotFoundError):
                 self._bans = _decoded(self._path, self._path.read_bytes())
 
     def has(self, *names: str) -> bool:
@@ -48,7 +51,7 @@ class Bans:
         return bool(self._bans) and any(name in self._bans for name in names)
 
     def all(self) -> dict[str, int]:
-        """Return the banned hosts and keys, and since when, in milliseconds."""
+        """Return the time of each ban in milliseconds, by host or key in hex."""
         return dict(self._bans)
 
     def add(self, names: Iterable[str]) -> None:
@@ -57,7 +60,7 @@ class Bans:
             self._change(dict.fromkeys(names, system_clock_ms()) | self._bans)
 
     def remove(self, name: str) -> bool:
-        """Accept a host or key again. Returns False if it is not banned. Raises StorageError like `add`."""
+        """Accept a host or key again. Return False if it is not banned. Raises StorageError like `add`."""
         with self._changing:
             is_banned = name in self._bans
             self._change({each: since_ms for each, since_ms in self._bans.items() if each != name})
@@ -70,14 +73,14 @@ class Bans:
 
 
 def host_name(text: str) -> str:
-    """Return the common spelling of a host: of an IP address in any notation, or of a name."""
+    """Return the normalized spelling of an IP address or a host name."""
     with suppress(ValueError):
         return str(ipaddress.ip_address(text))
     return text.lower()
 
 
 def is_ip_address(text: str) -> bool:
-    """Return True for an IP address."""
+    """Return True if `text` is an IPv4 or IPv6 address."""
     with suppress(ValueError):
         return bool(ipaddress.ip_address(text))
     return False
@@ -87,4 +90,4 @@ def _decoded(path: Path, data: bytes) -> dict[str, int]:
     try:
         return read_document(data, _File).bans
     except ValueError as error:
-        raise NodeError(f"the banned peers in {path} cannot be read: {error}. Correct or remove the file") from None
+        raise NodeError(f"cannot read the banned peers in {path}: {error}. Correct or remove the file") from None

@@ -1,6 +1,7 @@
-"""The Cable port: its connections, and the part of the node that handles each event of a peer.
+"""The Cable port and its connections.
 
-Data flows one way: bytes arrive, the session returns events, and `CableConnection._dispatch` dispatches each event.
+The session of a connection turns received bytes into events. `CableConnection._dispatch` passes each event to the part
+of the node that handles it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from cablestore.protocol.dialect import DRAFT8
 from cablestore.protocol.exchange import Dropped, Event, Exchange, Extra, Fault, Names, PeerRequest, Violation
 
 _GREETINGS: Final = 2
-"""Number of greetings that are repeated."""
+"""Maximum number of repeated greetings on one connection."""
 
 
 class CableConnection(Connection):
@@ -63,7 +64,7 @@ class CableConnection(Connection):
             self.greet()  # before any answer: a peer that gets an answer first concludes that this is another program
 
     def _decided(self, met: asyncio.Future[bool]) -> None:
-        """Start to reconcile when both sides know that the other one does."""
+        """Start to reconcile if each side knows that the other one reconciles."""
         if met.result() and self.is_ours and not self.is_once and not self.is_banished:
             self._context.life.run(self._port.reconciler.keep_in_step(self))
 
@@ -138,7 +139,7 @@ class CableConnection(Connection):
 
 
 class CablePort(PeerListener[Connection]):
-    """The Cable ports that a node listens on, and its connections to those of others."""
+    """The Cable ports of a node, with its Cable connections in both directions."""
 
     def __init__(
         self, context: PeerContext, serving: Serving, sync: Sync, reconciler: Reconciler, links: set[Connection]
@@ -149,14 +150,14 @@ class CablePort(PeerListener[Connection]):
         self.reconciler: Final = reconciler
 
     async def keep(self, link: Connection) -> None:
-        """Use a kept connection until it closes."""
+        """Register a kept connection, exchange node ids with a peer that reconciles, and wait until it closes."""
         self.reconciler.node_ids.keep(link)
         if await asyncio.shield(link.met):
             self.reconciler.node_ids.announce(link)
         await asyncio.wait({link.closed})
 
     async def connect_once(self, address: Address) -> Connection:
-        """Connect to a peer for one purpose, without other requests."""
+        """Connect to a peer for one task. No live sync begins."""
         return await self.connect(address, new_link=partial(CableConnection, self._context, self, is_once=True))
 
     async def connect_met(self, address: Address) -> Connection:

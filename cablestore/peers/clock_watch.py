@@ -1,8 +1,9 @@
-"""Checks of the system clock: a node detects a clock that is wrong, or that is set while the node runs.
+"""Checks of the system clock: a node detects a clock that is wrong, or that was set meanwhile.
 
-A machine without a battery clock starts in 1970 or when it was shut down. Then present posts are rejected as too far
-ahead. When the clock reaches their time, they are requested again from the peers that have them. So are posts that the
-policy postponed. Channels are requested again from all peers if no such peer is known, and whenever the clock was set or the machine slept.
+The clock of a machine without a battery starts in 1970, or at the time of the last shutdown. Then present posts are
+rejected as too far ahead. When these posts become acceptable, they are requested again from the peers that have them.
+The same applies to posts that the policy postponed. If no such peer is known, all channels are requested again from all
+peers. This also happens after the clock was set or the machine slept.
 
 Smaller differences are detected from the texts of other users, and logged (`cablestore.store.clock_check`).
 """
@@ -24,13 +25,13 @@ from cablestore.store.clock_check import clock_difference
 from cablestore.views import activity
 
 _JUMP_S: Final = 60.0
-"""A change of the clock against the loop's time that counts as a jump. Smaller ones are ignored: posts may be dated a
-week ahead.
+"""Minimum change of the clock against the loop's time that counts as a jump. Smaller changes do not matter, because
+posts may be dated a week ahead.
 """
 _REQUEST_EVERY_S: Final = 60.0
 """Minimum time between two requests for the channels of all peers."""
 _COMPARE_EVERY_S: Final = 60.0
-"""Minimum time between two comparisons of the clock with texts. They also require a change of the store."""
+"""Minimum time between two comparisons of the clock with texts. Another comparison also requires a changed store."""
 _WARN_EVERY_S: Final = 86_400.0
 _MS_PER_S: Final = 1000
 _LAST_DATE_MS: Final = 253_402_300_799_000
@@ -38,7 +39,7 @@ _LAST_DATE_MS: Final = 253_402_300_799_000
 
 
 class ClockWatch:
-    """Monitors the clock of a node. On the loop."""
+    """Monitor of the clock of a node. Use it on the loop."""
 
     def __init__(self, context: PeerContext, intake: PostIntake, sync: Sync, reconciler: Reconciler) -> None:
         self._context = context
@@ -49,12 +50,12 @@ class ClockWatch:
         self._offset_s: float | None = None
         """How much the clock is ahead of the loop's time."""
         self._compared = -1
-        """The last event of the store at the last comparison."""
+        """Number of the last event of the store at the last comparison."""
         self._compares_at_s = self._warns_of_difference_at_s = 0.0
         self._requests_again = False
         self._requests_at_s = self._warns_at_s = 0.0
         self._stored = 0
-        """Stored posts that would be rejected now."""
+        """Number of stored posts that would be rejected now."""
 
     def check(self, now_s: float) -> None:
         """Check the clock, and act on changes. `now_s` is the loop's time."""
@@ -71,7 +72,7 @@ class ClockWatch:
         if (self._early or self._stored) and now_s >= self._warns_at_s:
             self._warns_at_s = now_s + _WARN_EVERY_S
             self._context.log.warning(
-                "posts from the future: is the clock right?",
+                "posts are dated in the future. Check the clock",
                 extra={"clock": _utc(now_ms), "refused": len(self._early), "stored": self._stored},
             )
         if now_s >= self._compares_at_s and self._context.store.last_sequence != self._compared:
@@ -93,7 +94,7 @@ class ClockWatch:
             self._compares_at_s, self._compared = 0.0, -1
 
     async def _compare(self, now_ms: int, now_s: float) -> None:
-        """Warn if the texts of others show that the clock is wrong."""
+        """Warn if the texts of other users show that the clock is wrong."""
         ask = partial(clock_difference, own_key=self._context.store.public_key, now_ms=now_ms)
         try:
             found = await self._context.reads.call(ask)
@@ -102,7 +103,7 @@ class ClockWatch:
         if found is not None and now_s >= self._warns_of_difference_at_s:
             self._warns_of_difference_at_s = now_s + _WARN_EVERY_S
             self._context.log.warning(
-                "the clock differs from those of other users: is it right?",
+                "the clock differs from the clocks of other users. Check the clock",
                 extra={"clock": _utc(now_ms), "ahead_s": found.ahead_ms // _MS_PER_S, "users": found.users},
             )
 

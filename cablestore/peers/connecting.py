@@ -17,7 +17,7 @@ ProtocolT = TypeVar("ProtocolT", bound=asyncio.Protocol)
 
 
 async def connected(make: Callable[[], ProtocolT], host: str, port: int, resolver: Resolver = RESOLVER) -> ProtocolT:
-    """Connect, and return the protocol that `make` created. Raises OSError, and ValueError for impossible names."""
+    """Connect, and return the protocol that `make` created. Raises OSError, and ValueError for an invalid host name."""
     loop = asyncio.get_running_loop()
     addresses = await resolver.resolve(host, port)
     made: list[socket.socket] = []
@@ -30,7 +30,7 @@ async def connected(make: Callable[[], ProtocolT], host: str, port: int, resolve
         connection = await start_connection(
             addresses, happy_eyeballs_delay=limits.EYEBALLS_DELAY_S, socket_factory=new_socket
         )
-    except RuntimeError as error:  # uvloop
+    except RuntimeError as error:  # raised by uvloop
         resolver.doubt(host)
         raise OSError(str(error)) from None
     except (OSError, asyncio.CancelledError):  # refused, or timed out
@@ -43,7 +43,7 @@ async def connected(make: Callable[[], ProtocolT], host: str, port: int, resolve
         return (await asyncio.shield(making))[1]
     except asyncio.CancelledError:  # uvloop would close the descriptor, and the socket would close it again
         making.add_done_callback(_abort)
-        await asyncio.wait({making})  # a turn of the loop
+        await asyncio.wait({making})  # one loop iteration
         raise
     except OSError:
         connection.close()
@@ -56,5 +56,5 @@ def _abort(making: asyncio.Task[tuple[asyncio.Transport, ProtocolT]]) -> None:
 
 
 def what_is_silent(address: Address) -> str:
-    """Return what has not answered yet: the name server, or the peer."""
+    """Return the beginning of a timeout error: it names the name server or the peer, whichever has not answered."""
     return f"cannot connect to {address}: the name server" if RESOLVER.is_looking_up(address.host) else str(address)

@@ -1,7 +1,7 @@
-"""One Cable connection, as the parts of a node use it: send requests, pause reading, count faults, enforce limits.
+"""One Cable connection: it sends requests, pauses reading, counts faults and enforces limits.
 
-`PeerLink` has the transport, `AnswerQueue` answers the peer's requests, `shares` counts the time used by the peer.
-`cable_port` dispatches the peer's events to the parts of the node.
+`PeerLink` owns the transport, `AnswerQueue` answers the peer's requests, and `shares` limits the time that the peer may
+use. `cable_port` dispatches the peer's events to the parts of the node.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from cablestore.protocol.session import Session
 from cablestore.reconcile.messages import LIFE_REQUEST
 
 _REQUEST_SIZE_BYTES, _HASH_SIZE_BYTES = 500, 80
-"""Approximate memory of a request, and of each hash or name in it."""
+"""Approximate memory of a request, and of each hash or name in a request."""
 _GREETINGS: Final = 2
-"""Number of greetings that are repeated."""
+"""Maximum number of repeated greetings on one connection."""
 _LONG_PAUSE_S: Final = 1.0
-"""After a pause of this length or more, the timeouts of requests restart."""
+"""Minimum length of a pause after which the timeouts of requests restart."""
 
 
 class PauseReason(Enum):
-    """Reason why the node does not read from a peer for a while."""
+    """Reason why the node pauses reading from a peer."""
 
     STORING = "its posts wait to be stored"
     JUDGING = "its posts wait for the policy"
@@ -46,21 +46,21 @@ class PauseReason(Enum):
 
 
 _UNREAD: Final = (PauseReason.STORING, PauseReason.JUDGING, PauseReason.INSPECTING)
-"""Reasons for which answers of the peer may be unread, so that its requests are not late."""
+"""Reasons for which answers of the peer may be unread. Meanwhile, requests to the peer do not expire."""
 
 
 class Connection(PeerLink):
-    """A peer that is connected to or from the Cable port."""
+    """A connection to or from the Cable port of a node, with the state of its peer."""
 
     def __init__(self, context: PeerContext, dialed: Address | None = None, *, is_once: bool = False) -> None:
         super().__init__(context, dialed)
         self.is_once: Final = is_once
-        """True if the connection serves one purpose, without other requests."""
+        """True if the connection serves one task. No live sync begins."""
         self.met: Final[asyncio.Future[bool]] = context.loop.create_future()
-        """Done with True when both sides know that the other one reconciles, with False if the connection ends before.
+        """Done with True when both sides know that the other one reconciles, with False if the connection ends earlier.
         """
         self.first_answer: Final[asyncio.Future[None]] = context.loop.create_future()
-        """Done when a request is answered or times out, or the connection ends. A peer that reconciles greets before.
+        """Done when a request is answered or times out, or the connection ends. A peer that reconciles greets earlier.
         """
         self.is_of_another_node = False
         """True if the peer's first request shows that it is not this node itself."""
@@ -69,9 +69,9 @@ class Connection(PeerLink):
         self.answers: Final = AnswerQueue(context, self, self.session, self._answer)
         self.share: Final = self.answers.share
         self.pauses: set[PauseReason] = set()
-        """Why reading from the peer is paused. Empty if it is not."""
+        """The reasons why reading from the peer is paused."""
         self.changes_waiting = 0
-        """Hashes that live requests of the peer get when their history is sent."""
+        """Number of hashes that wait until the histories of the peer's live requests are sent."""
         self._loop_share = LoopShare(self.began_s)
         self._greetings = 0
         self._paused_at_s = 0.0
@@ -96,12 +96,12 @@ class Connection(PeerLink):
         self.flush()
 
     def data_received(self, data: bytes) -> None:
-        """Accept bytes from the peer, and count the loop time that they use."""
+        """Handle bytes of the peer, and charge the peer for the loop time that they use."""
         watch = self._context.watch
         began_s = watch.begin()
         super().data_received(data)
         wait_s = self._loop_share.charge(watch.spent_s(began_s), self._context.loop.time())
-        if wait_s and PauseReason.SHARE not in self.pauses:  # until what the peer took beyond its share is made up
+        if wait_s and PauseReason.SHARE not in self.pauses:  # until the peer is within its share again
             self.pause(PauseReason.SHARE)
             self._context.loop.call_later(wait_s, self.resume, PauseReason.SHARE)
 
@@ -118,12 +118,12 @@ class Connection(PeerLink):
         return self.session.messages
 
     def pause_writing(self) -> None:
-        """Stop reading for a peer that reads slower than this node writes."""
+        """Stop reading the store for a peer that reads slower than this node writes."""
         self.answers.slow_down()
         self._slow_at_s = self._context.loop.time()
 
     def resume_writing(self) -> None:
-        """Read for the peer again."""
+        """Resume reading the store for the peer."""
         self.answers.speed_up()
 
     @property
@@ -136,7 +136,7 @@ class Connection(PeerLink):
     def send_request(
         self, request: Request, requester: Requester | None = None, timeout_s: float | None = None
     ) -> Exchange:
-        """Send a request to the peer. The `requester` gets the answer."""
+        """Send a request to the peer. `requester` receives the answer."""
         exchange = self.session.send_request(request, self._context.loop.time(), timeout_s, requester=requester)
         self.flush()
         return exchange
@@ -173,7 +173,7 @@ class Connection(PeerLink):
         """The memory that the peer uses: its unread data, its requests, and incomplete messages."""
         return self.queued_size_bytes + self._alive_size_bytes + self.session.held_size_bytes
 
-    # --- being recognised ----------------------------------------------------------------------
+    # --- recognition ---------------------------------------------------------------------------
 
     @property
     def is_met(self) -> bool:
@@ -181,22 +181,25 @@ class Connection(PeerLink):
         return self.met.done() and self.met.result()
 
     async def until_known(self) -> None:
-        """Wait until it is known whether the peer reconciles: both sides greeted, or it answered without."""
+        """Wait until it is known whether the peer reconciles."""
         ends: set[asyncio.Future[Any]] = {self.met, self.first_answer}
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
 
     async def require_met(self) -> None:
-        """Wait until both sides know that the other one reconciles. Raises NodeError if they do not in time."""
+        """Wait until both sides know that the other one reconciles.
+
+        Raises NodeError if that takes longer than `limits.GREETING_TIMEOUT_S`.
+        """
         await asyncio.wait({self.met}, timeout=limits.GREETING_TIMEOUT_S)
         if not self.is_met:
             self.end("the peer does not reconcile")
             reason = self.closed.result() if self.closed.done() else "it is not a cablestore, or does not reconcile"
             raise NodeError(
-                f"{self.dialed} was not recognized as cablestore within {limits.GREETING_TIMEOUT_S:g} s: {reason}"
+                f"{self.dialed} was not recognized as a cablestore within {limits.GREETING_TIMEOUT_S:g} s: {reason}"
             )
 
     def compare_again(self) -> None:
-        """Compare the stores again: a post that the peer announced was not requested."""
+        """End the agreement, so that the stores are compared again: a post that the peer announced was not requested."""
         self.send_frames(self.agreement.failed())
         self.notify_step()
 
@@ -215,7 +218,7 @@ class Connection(PeerLink):
     # --- reading from the peer -----------------------------------------------------------------
 
     def pause(self, reason: PauseReason) -> None:
-        """Stop reading from the peer."""
+        """Add a reason, and stop reading from the peer."""
         self._change_pauses(self.pauses | {reason})
 
     def resume(self, reason: PauseReason) -> None:
@@ -243,13 +246,13 @@ class Connection(PeerLink):
     # --- cost of the peer ----------------------------------------------------------------------
 
     def _weigh(self) -> None:
-        """Sum up the memory of the peer's requests. While it is over the limit, further requests wait unread."""
+        """Sum up the memory of the peer's requests. While the sum exceeds the limit, reading from the peer is paused."""
         self._alive_size_bytes = sum(size_of(exchange.request) for exchange in self.session.to_answer.values())
         is_much = self._alive_size_bytes > self._context.settings.max_queued_size_bytes // 2
         (self.pause if is_much else self.resume)(PauseReason.REQUESTS)
 
     def faulted(self, what: str, detail: str) -> None:
-        """Count a fault. Too many end the connection."""
+        """Count a fault. Too many faults end the connection."""
         self.faults += 1
         self._context.log.info("fault", extra={"peer": self.name, "what": what, "detail": detail})
         if self.faults >= self._context.settings.max_faults:
@@ -263,7 +266,10 @@ class Connection(PeerLink):
         return self._leaves_at_s is not None
 
     def banish(self) -> None:
-        """End the connection. A peer that must be notified has some time to request the post/block first."""
+        """End the connection with a peer that the local user blocks.
+
+        A peer that the block notifies may request the post/block first, for up to `limits.BLOCK_NOTICE_S`.
+        """
         if self.is_banished:
             return
         self._leaves_at_s = self._context.loop.time()
@@ -275,7 +281,7 @@ class Connection(PeerLink):
     # --- the clock -----------------------------------------------------------------------------
 
     def tick(self, now_s: float) -> None:
-        """End the connection if the peer does not read or must leave, else act as any link."""
+        """End the connection if the peer does not read or the time of a blocked peer is over. Else check all timeouts."""
         is_stuck = self.is_slow and now_s - self._slow_at_s > self._context.settings.idle_timeout_s
         if is_stuck and (self._ends_s is None or now_s <= self._ends_s):
             self.close("the peer does not read")
@@ -285,7 +291,7 @@ class Connection(PeerLink):
             super().tick(now_s)
 
     def expire(self, now_s: float) -> None:
-        """Expire requests that the peer did not answer in time."""
+        """Expire requests that the peer did not answer in time, unless its answers may be unread."""
         if self.pauses.isdisjoint(_UNREAD):  # unread answers cannot be late
             events = self.session.expire(now_s)
             if events:
@@ -315,7 +321,7 @@ class Connection(PeerLink):
 def _new_session(context: PeerContext, *, greets: bool) -> Session:
     """Create the session of a connection.
 
-    It sends nothing before `speak`. With `greets`, another cablestore recognizes this node.
+    It sends nothing before `speak`. If `greets` is True, its first request ids are a greeting for another cablestore.
     """
     settings = context.settings
     return Session(
@@ -329,7 +335,7 @@ def _new_session(context: PeerContext, *, greets: bool) -> Session:
 
 
 def size_of(request: Request) -> int:
-    """Return the approximate memory of a request."""
+    """Return the approximate memory of a request in bytes."""
     match request:
         case PostRequest(_, hashes):
             return _REQUEST_SIZE_BYTES + _HASH_SIZE_BYTES * len(hashes)
@@ -339,7 +345,7 @@ def size_of(request: Request) -> int:
 
 
 def _new_request_id(size_bytes: int) -> bytes:
-    """Return a random id. In draft 8 it does not begin like a circuit id of the legacy dialect."""
+    """Return a random id that does not begin with four zero bytes, as a circuit id of the legacy dialect does."""
     while True:
         found = os.urandom(size_bytes)
         if found[:4] != bytes(4):
@@ -359,7 +365,7 @@ class Links:
 
 
 def disconnect_slowest(connections: Iterable[Connection], max_size_bytes: int) -> None:
-    """Close the connections that use most memory until the total is within the limit."""
+    """Close the connections that use the most memory, until the total is at most `max_size_bytes`."""
     sizes = {connection: connection.held_size_bytes for connection in connections}
     held_size_bytes = sum(sizes.values())
     by_size = sorted(sizes, key=sizes.__getitem__)

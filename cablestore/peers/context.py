@@ -25,7 +25,7 @@ from cablestore.store.store import CableStore
 
 @dataclass(slots=True, eq=False)
 class PeerContext:
-    """Services of one node, created when it starts. Used on its loop."""
+    """Services of one node, created when it starts. Use them on its loop."""
 
     store: CableStore
     dialect: Dialect
@@ -34,7 +34,7 @@ class PeerContext:
     loop: asyncio.AbstractEventLoop
     log: Logger
     watch: Stopwatch
-    """Measures the time of the loop."""
+    """Stopwatch for the thread of the loop."""
     reads: ReadThread
     writes: WriteThread
     restrictions: RestrictionKeeper
@@ -47,7 +47,10 @@ class PeerContext:
     policies: PolicyKeeper
 
     async def current_marks(self) -> SyncState:
-        """Return the marks, void if the store lost posts. Raises CableStoreError if it cannot be read."""
+        """Return the marks, without marks from before the store lost posts.
+
+        Raises CableStoreError if the store cannot be read.
+        """
         await self.marks.follow(self.reads.call)
         return self.marks
 

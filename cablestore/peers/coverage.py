@@ -1,8 +1,8 @@
 """Coverage: the posts that reconciliation compares over one connection, which are then not requested over Cable.
 
 A comparison covers one state of each store. Later posts are announced to live requests. So a live request for compared
-posts needs no history: it is answered from the arrival log, from the entry at which the compared state was read. Each
-side sends SNAPSHOT when it has read that state. Older versions do not, and exchange the history.
+posts needs no history. It is answered from the arrival log, from the entry at which the compared state was read. Each
+side sends SNAPSHOT when it has read that state. Older versions do not send it, and exchange the history.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from cablestore.reconcile.messages import SNAPSHOT, Terms
 
 
 class Coverage:
-    """Coverage of one connection, from one side. On the loop."""
+    """Coverage of one connection, as one side knows it. Use it on the loop."""
 
     def __init__(self) -> None:
         self._terms: Terms | None = None
-        """The terms of the present or last comparison. None before the first, and after a failed one."""
+        """The terms of the present or last comparison. None before the first comparison, and after a failed one."""
         self._place: LogPosition | None = None
         """The position of the first compared state in the arrival log."""
         self._is_known_there = False
@@ -38,7 +38,8 @@ class Coverage:
     def read(self, terms: Terms, place: LogPosition) -> list[bytes]:
         """Record that the compared state was read at `place`. Return the frames that announce it to the peer.
 
-        A comparison of older posts extends the one that began where it ends. Others without an end replace it.
+        A comparison without an end time replaces the coverage. A comparison that ends where the coverage begins extends
+        it. Other comparisons do not change it.
         """
         if terms.until_ms is None:
             self._terms, self._place, self._has_failed = terms, place, False
@@ -50,7 +51,7 @@ class Coverage:
         return [SNAPSHOT]
 
     def end(self, *, failed: bool) -> None:
-        """Record the end of a comparison. If it failed, nothing is covered until the next one."""
+        """Record the end of a comparison. If it failed, nothing is covered until the next comparison."""
         self._is_under_way = False
         if failed:
             self._terms, self._has_failed = None, True
@@ -78,7 +79,7 @@ class Coverage:
 
     @property
     def from_ms(self) -> int:
-        """Date of the oldest compared posts."""
+        """Start of the compared time range, 0 if nothing is covered."""
         return self._terms.from_ms if self._terms is not None else 0
 
     def since(self, request: Request) -> LogPosition | None:
@@ -102,14 +103,14 @@ class Coverage:
     async def shared(self, timeout_s: float) -> None:
         """Wait until both sides have read the compared state.
 
-        Return earlier if a comparison fails, or if none is under way for `timeout_s`.
+        Return earlier if a comparison fails, or if no comparison is under way for `timeout_s`.
         """
         while not self._has_failed and not (self._is_known_there and self._terms is not None):
             if not await self._change(timeout_s):
                 return
 
     async def rest(self, timeout_s: float) -> None:
-        """Wait until no comparison is under way for `timeout_s`, or until one fails."""
+        """Wait until no comparison is under way for `timeout_s`, or until a comparison fails."""
         while not self._has_failed and await self._change(timeout_s):
             pass
         self._has_failed = False

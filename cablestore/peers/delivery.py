@@ -49,7 +49,7 @@ def keep_alive(connection: Any) -> None:
 
 
 def keep_queue_short(transport: asyncio.Transport) -> None:
-    """Keep unread data in the transport's buffer and not in the system's, where nothing can overtake it."""
+    """Limit the data that the transport and the system queue, so that later requests wait for less data."""
     transport.set_write_buffer_limits(high=limits.SLOW_READER_SIZE_BYTES)
     connection = transport.get_extra_info("socket")
     if hasattr(socket, "TCP_NOTSENT_LOWAT") and connection.family in (socket.AF_INET, socket.AF_INET6):
@@ -57,7 +57,7 @@ def keep_queue_short(transport: asyncio.Transport) -> None:
 
 
 class Delivery:
-    """The acknowledgements of one connection. Only Linux shows them; elsewhere everything counts as delivered."""
+    """The acknowledgements of one connection. On systems other than Linux, all data counts as delivered."""
 
     def __init__(self, connection: Any, now_s: float) -> None:
         """`connection` is the socket of a transport."""
@@ -67,17 +67,17 @@ class Delivery:
     def unacknowledged_s(self, now_s: float) -> float:
         """Return how long the peer's machine has not acknowledged sent data, 0 if everything is acknowledged.
 
-        A full window does not count while the peer's machine answers its probes. Call it every second.
+        Time with a full window does not count while the peer's machine answers probes. Call it every second.
         """
         state = self._state()
         if state is None:
             return 0.0
-        if not state.segments and state.probes < 2:  # one may be in transit
+        if not state.segments and state.probes < 2:  # one probe may be in transit
             self._since_s = now_s
         return min(now_s - self._since_s, min(state.data_ms, state.acknowledgement_ms) / 1000)
 
     def restart(self, now_s: float) -> None:
-        """Start to count now: an acknowledgement was not possible before."""
+        """Count from now on, because an acknowledgement was not possible before."""
         self._since_s = now_s
 
     def is_complete(self) -> bool:

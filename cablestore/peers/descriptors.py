@@ -1,4 +1,4 @@
-"""File descriptors: the number of peer connections is limited, so that the store and commands always have some."""
+"""Limits of file descriptors: peer connections must leave enough of them for the store and for commands."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _LOG: Final = logging.getLogger("cablestore.node")
 
 
 def allow(peers: int) -> None:
-    """Raise the limit of the process to the number that this many peers may need.
+    """Raise the limit of open files of this process to the number that `peers` connections may need.
 
-    Most shells set 1,024 and let a process raise it.
+    Most shells set a limit of 1,024 and let a process raise it. Logs a warning if the limit remains too low.
     """
     wanted = peers + limits.RESERVED_DESCRIPTORS
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -31,10 +31,10 @@ def allow(peers: int) -> None:
 
 
 def rejection(descriptor: int) -> str:
-    """Return why a connection with this descriptor is refused, or "".
+    """Return the reason to reject a connection with this descriptor, or "".
 
     The system assigns the lowest free number, so a descriptor's number is a lower bound of the descriptors in use. The
-    limit is read each time, because `prlimit` changes it while a process runs.
+    limit is read each time, because `prlimit` may change it while a process runs.
     """
     allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if allowed == resource.RLIM_INFINITY or descriptor < allowed - reserved(allowed):

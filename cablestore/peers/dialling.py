@@ -13,7 +13,7 @@ from cablestore.peers.address import Address
 
 
 class DialState(NamedTuple):
-    """A snapshot of an address that a node stays connected to."""
+    """State of an address that a node stays connected to, at one moment."""
 
     address: Address
     only_reconciles: bool
@@ -40,7 +40,7 @@ class Dial:
         self._again_s = self._early_s = self._fresh_s = float("-inf")
 
     def connected(self) -> bool:
-        """Record that a connection is established. Return True if the attempt before it failed."""
+        """Record that a connection is established. Return True if the previous attempt failed."""
         self._connected_s = self._clock()
         return self._is_away
 
@@ -72,7 +72,7 @@ class Dial:
         self._again_s = float("-inf")
 
     def retry_now(self) -> None:
-        """End the pause, or skip the next one if an attempt is in progress. Pauses restart at the shortest."""
+        """End the pause, or skip the next pause if an attempt is in progress. Later pauses start at the shortest length."""
         if self._connected_s is None:
             self._failures = 0
             self._due.set()
@@ -80,7 +80,7 @@ class Dial:
     def network_changed(self) -> None:
         """End the pause as `retry_now` does.
 
-        Pauses restart at most once in `limits.LONGEST_RETRY_S`, because some networks announce changes all the time.
+        The length of pauses restarts at most once in `limits.LONGEST_RETRY_S`, because some networks change often.
         """
         if self._connected_s is None:
             if self._clock() - self._fresh_s >= limits.LONGEST_RETRY_S:
@@ -88,7 +88,7 @@ class Dial:
             self._due.set()
 
     def retry_early(self) -> None:
-        """End the pause because another peer is reachable again."""
+        """End the pause because another peer is reachable again, at most once in `limits.EARLY_RETRY_EVERY_S`."""
         if self._connected_s is None and self._clock() - self._early_s >= limits.EARLY_RETRY_EVERY_S:
             self._early_s = self._clock()
             self._due.set()
@@ -101,7 +101,7 @@ class Dial:
 
 
 class Dials:
-    """The addresses that both ports of a node stay connected to. On its loop."""
+    """The addresses that both ports of a node stay connected to. Use it on the node's loop."""
 
     def __init__(self, clock: Callable[[], float], spread: Callable[[float, float], float] = random.uniform) -> None:
         self._clock = clock
@@ -119,13 +119,13 @@ class Dials:
         self._dials.remove(dial)
 
     def connected(self, dial: Dial) -> None:
-        """Record that a connection is established. If the attempt before it failed, retry the other addresses early."""
+        """Record that a connection is established. If the previous attempt failed, retry the other addresses early."""
         if dial.connected():
             for other in self._dials:
                 other.retry_early()
 
     def retry_now(self) -> None:
-        """End all pauses. The next ones are short."""
+        """End all pauses. The next pauses are short."""
         for dial in self._dials:
             dial.retry_now()
 

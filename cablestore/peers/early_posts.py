@@ -1,4 +1,4 @@
-"""Posts that were rejected because they are dated too far ahead: when they become acceptable, and who has them."""
+"""Posts that become acceptable later, and the peers that have them: posts dated too far ahead, and postponed posts."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class DuePosts(NamedTuple, Generic[Sender]):
     hashes: dict[Sender, list[bytes]]
     """Hashes by the peers that have the posts."""
     are_complete: bool
-    """False if peers must be asked for further posts by channel."""
+    """False if other posts have become acceptable too, which must be requested by channel."""
 
 
 class EarlyPosts(Generic[Sender]):
-    """Hashes of rejected posts, at most `max_posts`. Of further ones only the earliest time is kept."""
+    """Hashes of at most `max_posts` rejected posts. For further posts, only the earliest time is kept."""
 
     def __init__(self, max_posts: int = limits.MAX_EARLY_POSTS) -> None:
         self._max_posts = max_posts

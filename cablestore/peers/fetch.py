@@ -1,8 +1,9 @@
 """Fetching: offered posts are requested from one of the peers that offer them, and stored.
 
-Posts that are stored, known to be deleted, or already in transit are not requested. Posts that a lost peer did not
-deliver are requested from others that offered them, or else from the next peers. A request has the length that the link
-transfers in about a second (`protocol.flow_window`). The first requests are sent with the first hashes.
+Posts that are stored, known to be deleted, or already in transit are not requested. If a lost peer did not deliver a
+post, it is requested from another peer that offered it, or from peers that connect later. All open requests to a peer
+together have the length that the link transfers in about a second (`protocol.flow_window`). Requests begin as soon as
+the first hashes arrive.
 """
 
 from __future__ import annotations
@@ -33,17 +34,17 @@ from cablestore.protocol.post import peek_type
 from cablestore.store import answers
 
 _SHARE_WAIT_S: Final = 0.05
-"""Interval of checks of a peer that offered more than its share allows."""
+"""Interval of checks whether the share of a peer allows looking up further hashes."""
 
 _POST_SIZE_BYTES: Final = 256
-"""Approximate size of a post, until some have arrived."""
+"""Assumed mean size of posts before any posts have arrived."""
 _MEAN_POSTS: Final = 64
-"""Approximate number of the latest posts in their mean size."""
+"""Approximate number of the latest posts over which their mean size is computed."""
 
 _USELESS: Final = frozenset({Verdict.MALFORMED, Verdict.UNKNOWN_TYPE, Verdict.BAD_SIGNATURE, Verdict.LOCAL_ONLY})
-"""Posts that are not requested again."""
+"""Verdicts of posts that are not requested again."""
 _NOT_ADMITTED: Final = frozenset({Verdict.DROPPED, Verdict.BLOCKED})
-"""Posts that are not requested again until moderation admits them."""
+"""Verdicts of posts that are not requested again until moderation admits them."""
 _GENUINE: Final = frozenset({Verdict.ACCEPTED, Verdict.DUPLICATE, Verdict.DELETED, *_NOT_ADMITTED})
 
 
@@ -70,7 +71,7 @@ class Fetches:
         return len(self._of_peers)
 
     def begin(self, connection: Connection, progress: Callable[[int], None] | None = None) -> Fetch:
-        """Fetch from a peer until it is lost. `progress` gets the number of posts as they are stored.
+        """Fetch from a peer until it is lost. `progress` is called with the number of posts that were just stored.
 
         The first requests are for posts that lost peers did not deliver.
         """
@@ -85,7 +86,7 @@ class Fetches:
             await fetch.requested_again()
 
     def lost(self, connection: Connection) -> None:
-        """Request the posts that a lost peer did not deliver from other peers."""
+        """Stop fetching from a lost peer. Request the posts that it did not deliver from other peers."""
         fetch = self._of_peers.pop(connection, None)
         if fetch is not None:
             fetch.lose()
@@ -96,19 +97,19 @@ class Fetches:
         self.pass_on(busier, missing)
 
     def remember(self, hashes: Iterable[bytes]) -> None:
-        """Request these posts from the next peers: a lost peer announced them."""
+        """Remember posts that a lost peer announced, to request them from peers that connect later."""
         for digest in hashes:
             self._known.setdefault(digest, 0)
         while len(self._known) > limits.MAX_HASHES_REMEMBERED:
             self._known.popitem(last=False)
 
     def forget(self, hashes: Iterable[bytes]) -> None:
-        """Stop requesting these posts: they have arrived, or are of no use."""
+        """Forget remembered posts that have arrived or are not worth requesting."""
         for digest in hashes:
             self._known.pop(digest, None)
 
     def missed(self, hashes: Iterable[bytes]) -> None:
-        """Record that a peer does not have these posts. They are forgotten after some peers."""
+        """Record that a peer does not have these posts. They are forgotten after several such peers."""
         for digest in hashes:
             times = self._known.get(digest)
             if times is not None and times < limits.OFFERS_REMEMBERED:
@@ -117,7 +118,7 @@ class Fetches:
                 self._known.pop(digest, None)
 
     def note_received(self, link: PeerLink, post: bytes) -> None:
-        """Record that a post of a peer is about to be stored. `settled` follows when it is."""
+        """Record that a post of a peer is about to be stored. Call `settled` afterwards."""
         digest = post_hash(post)
         link.note_received(digest)
         self.pending.arrived(digest)
@@ -126,13 +127,13 @@ class Fetches:
         self.post_size_bytes += (len(post) - self.post_size_bytes) / _MEAN_POSTS
 
     def offer_again(self, connection: Connection, hashes: Sequence[bytes]) -> None:
-        """Fetch posts again that a peer sent before, when they were rejected."""
+        """Fetch posts again that this peer sent earlier and this node rejected."""
         fetch = self._of_peers.get(connection)
         if fetch is not None:
             fetch.offer_soon(hashes)
 
     def pass_on(self, busier: Iterable[Connection], missing: Sequence[bytes]) -> None:
-        """Fetch the posts that other peers took over, and give up those that no other peer offers."""
+        """Fetch posts from the `busier` peers that took them over, and give up the `missing` posts."""
         for connection in busier:
             fetch = self._of_peers.get(connection)
             if fetch is not None:
@@ -141,7 +142,7 @@ class Fetches:
             self.settled(digest)
 
     def settled(self, digest: bytes, *, has_arrived: bool = False) -> None:
-        """Notify all fetches that wait for a post that it is stored, or will not arrive."""
+        """Notify the fetches that wait for this post: it is stored, or will not arrive."""
         self.storing.discard(digest)
         for fetch in self._of_peers.values():
             fetch.settled(digest, has_arrived=has_arrived)
@@ -157,7 +158,7 @@ class Fetches:
             fetch.wake()
 
     def resume(self) -> None:
-        """Fetch again."""
+        """Allow fetching again after `not_stored`."""
         self.is_halted = False
 
     def is_on_its_way(self, digest: bytes) -> bool:
@@ -177,7 +178,7 @@ class Fetches:
             refused.popitem(last=False)
 
     def admit_again(self) -> None:
-        """Forget which posts moderation rejected: it may admit them now."""
+        """Forget which posts moderation rejected, because it may admit them now."""
         self._not_admitted.clear()
 
 
@@ -205,13 +206,13 @@ class Fetch:
         self._offered = 0
         """Hashes that wait for their lookup."""
         self._elsewhere: set[bytes] = set()
-        """Hashes that the peer offered while they were already in transit, maybe from others."""
+        """Hashes that the peer offered while their posts were already in transit, possibly from other peers."""
         self._waiting: dict[bytes, asyncio.Future[None]] = {}
         self._changed = asyncio.Event()
         self._failed = 0
         self._has_overflowed = False
         self._has_ended = False
-        """True if nothing more is fetched from the peer. It may still be connected, if the local user blocks it."""
+        """True if no further posts are fetched from the peer. A peer that the local user blocks may still be connected."""
         self._error: CableStoreError | None = None
         """Why the lookup of hashes that were offered live failed."""
 
@@ -228,7 +229,7 @@ class Fetch:
     def take_overflow(self) -> bool:
         """Return True if a post that was offered live was skipped since the last call.
 
-        There was no room for it, or the store could not be read.
+        Posts are skipped if too many wait, or if the store cannot be read.
         """
         has_overflowed, self._has_overflowed = self._has_overflowed, False
         return has_overflowed
@@ -296,7 +297,7 @@ class Fetch:
                 self._has_overflowed = not self._is_at_end
 
     def _want(self, found: Sequence[bytes]) -> list[bytes]:
-        """Request posts that the store lacks. Return those for which there was no room."""
+        """Request posts that the store lacks. Return the hashes for which there was no room."""
         if self._is_at_end:
             return list(found)
         intake, connection, new = self._all.intake, self._connection, []
@@ -333,13 +334,13 @@ class Fetch:
 
     @property
     def page_hashes(self) -> int:
-        """The number of hashes to request at a time: their posts keep the link busy for some requests."""
+        """The number of hashes in one page: enough for twice as many post requests as may be open."""
         return max(limits.PAGE_HASHES_LEAST, 2 * limits.FETCHES_OPEN * self._share_of_window)
 
     # --- received posts ------------------------------------------------------------------------
 
     def handle(self, event: ResponseEvent) -> None:
-        """Store requested posts. At the end of a request, request missing posts from others."""
+        """Store requested posts. At the end of a request, request missing posts from other peers."""
         match event:
             case Posts(exchange, posts) if exchange in self._requests:
                 self._store(posts)
@@ -352,7 +353,8 @@ class Fetch:
         self._flow.arrived(sum(map(len, posts)))
         self._storing += 1
         stored = self._all.intake.store(self._connection, posts, self._connection)
-        stored.add_done_callback(partial(self._stored, posts))  # called also after the tasks of a stopping node
+        # Also called when the tasks of a stopping node have ended.
+        stored.add_done_callback(partial(self._stored, posts))
 
     def _conclude(self, exchange: Exchange, step: Step) -> None:
         request = self._requests.pop(exchange)
@@ -448,7 +450,7 @@ class Fetch:
             raise error
 
     async def landed(self, hashes: Sequence[bytes]) -> None:
-        """Wait until those of these posts that are in transit are stored, or will not arrive. Request them first.
+        """Request these posts first, and wait until each post in transit is stored or will not arrive.
 
         The wait ends when the peer is lost.
         """
@@ -460,7 +462,7 @@ class Fetch:
                 await self._waiting.setdefault(digest, self._context.loop.create_future())
 
     def settled(self, digest: bytes, *, has_arrived: bool) -> None:
-        """Resume waits for this post."""
+        """End the waits for this post."""
         if digest in self._elsewhere:
             self._elsewhere.remove(digest)
             self._failed += not has_arrived

@@ -1,7 +1,7 @@
-"""Health of a process that serves a store: what its status pages report, in each phase of its life.
+"""Health of a process that serves a store, which its status pages report from start to end.
 
-`Health.is_alive` is for a supervisor that restarts the process: it is False only if a restart helps. `Health.is_ready`
-is for clients and operators: it is False unless everything works.
+`Health.is_alive` is for a supervisor that restarts the process: it is False only if a restart may help.
+`Health.is_ready` is for clients and operators: it is False unless the process does all its work.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class State(StrEnum):
     REBUILDING = "rebuilding"
     OK = "ok"
     DEGRADED = "degraded"
-    """Something fails, and a restart would not help."""
+    """Some work fails, and a restart would not help."""
     FAILING = "failing"
-    """Something fails, and a restart may help."""
+    """Some work fails, and a restart may help."""
     STOPPING = "stopping"
 
 
@@ -56,13 +56,13 @@ class Health:
 
 
 class Status(ABC):
-    """What the status pages show. `registry` has the metrics. Used in the threads of the pages."""
+    """Content of the status pages. `registry` contains the metrics. Its methods run in the threads of the pages."""
 
     def __init__(self) -> None:
         self.registry: Final = CollectorRegistry()
-        ready = Gauge("cablestore_ready", "1 if the process does all its work, as /readyz", registry=self.registry)
+        ready = Gauge("cablestore_ready", "1 if /readyz returns status 200, otherwise 0", registry=self.registry)
         ready.set_function(lambda: float(self.health().is_ready))
-        build = Gauge("cablestore_build_info", "Version", ["version", "python"], registry=self.registry)
+        build = Gauge("cablestore_build_info", "Versions in labels", ["version", "python"], registry=self.registry)
         build.labels(__version__, "{}.{}.{}".format(*sys.version_info)).set(1)
         ProcessCollector(registry=self.registry)
 

@@ -10,7 +10,7 @@ _BEAT_S: Final = 1.0
 
 
 class Heartbeat:
-    """Measures how late a loop runs a task that is due every second. Used from any thread."""
+    """Meter of the lag of an event loop. Usable in any thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float]) -> None:
         self._loop = loop
@@ -22,11 +22,11 @@ class Heartbeat:
 
     @property
     def lag_s(self) -> float:
-        """The lateness of the last beat, or of the next one if that is already later."""
+        """The lateness of the last beat, or of the next beat if that is already later."""
         return max(self._late_s, self._clock() - self._due_s, 0.0)
 
     def end(self) -> None:
-        """Stop."""
+        """Stop measuring."""
         self._is_over = True
 
     def _beat(self) -> None:

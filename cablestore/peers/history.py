@@ -1,9 +1,9 @@
-"""Histories of channels at one peer that does not reconcile: passes over them in pages, and their marks.
+"""Requests for the histories of channels: passes over the history at one peer, in pages, and marks of complete passes.
 
 The first pass goes back to the start of the window. If the connection breaks, the next connection continues the pass.
 Later passes go back to a *safe point*, an hour before the mark, or less if many posts are younger. A peer may learn old
-posts late, so each connection also makes a full pass in the background, at a bounded rate. It continues where the last
-connection ended.
+posts late, so each connection also makes a full pass in the background, at a bounded rate. The pass continues where
+the last connection ended.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from cablestore.store.options import system_clock_ms
 _LEAST_OVERLAP: Final = 16
 """Posts that are always listed again, regardless of their age, because clocks differ."""
 _HASHES_OF_REQUEST: Final = 2
-"""The size of a request and the end of its answer, in hashes."""
+"""The size of a request and the end of its answer, as a number of hashes."""
 
 
 class _Pass(NamedTuple):
     """A complete pass over a channel. `full_at_ms` is None unless it went back to the start of the window."""
 
     epoch: int
-    """The epoch of the marks in which it began."""
+    """The epoch of the marks at the start of the pass."""
     from_ms: int
     until_ms: int
     full_at_ms: int | None
@@ -68,7 +68,7 @@ class Histories:
         """Complete passes by channel."""
 
     def window_start_ms(self, channel: str) -> int:
-        """Return the date of the oldest posts of a channel that are requested."""
+        """Return the date from which posts of a channel are requested."""
         settings, now_ms = self._context.settings, system_clock_ms()
         dialect = self._context.dialect
         kept_from_ms = settings.keep.of(dialect).oldest_ms(dialect.channel_id(channel), now_ms)
@@ -83,7 +83,7 @@ class Histories:
         marks = await self._context.current_marks()
         mark, epoch = marks.get(self._peer_name, channel), marks.epoch
         if mark is not None and max(mark.until_ms, mark.full_at_ms) > now_ms:
-            mark = None  # the clock was wrong: no pass would reach back to posts written until then
+            mark = None  # the clock was wrong: a pass from this mark would miss posts
         start_ms = window_ms
         if mark is not None and not whole:
             start_ms = max(window_ms, await self._safe_ms(channel, mark.until_ms))
@@ -195,7 +195,7 @@ class Histories:
         await self._fetch.looked_up()
         if step in (Step.LOST, Step.CANCELLED) or (step is Step.TIMED_OUT and not hashes):
             return None
-        # cable.rs does not conclude answers. Others may stop in the middle of an answer, so the rest is requested.
+        # cable.rs does not conclude answers. Other peers may stop in the middle of an answer: request the rest.
         is_last = (step is not Step.TIMED_OUT or page.is_repeated(hashes)) and page.is_last(len(hashes))
         if not is_last:
             ends_ms = await self._ends_ms(hashes)
@@ -221,7 +221,7 @@ class Histories:
         return await self._context.reads.call(times)
 
     async def _safe_ms(self, channel: str, known_ms: int) -> int:
-        """Return the safe point for posts that the peer may have got since `known_ms`."""
+        """Return the safe point for posts that the peer may have received since `known_ms`."""
         return await self._context.reads.call(partial(safe_point_ms, channel=channel, known_ms=known_ms))
 
     @property

@@ -1,4 +1,4 @@
-"""Which peers of a node are in step, from comparisons, frames of peers, and later changes of the store."""
+"""The peers of a node that are in step, as known from comparisons, frames of peers, and changes of the store."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from cablestore.reconcile.messages import EQUAL
 
 
 class Agreements:
-    """Agreements of a node with its peers. On the loop, except for `_wrote`."""
+    """Agreements of a node with its peers. Use it on the loop."""
 
     def __init__(self, context: PeerContext, links: Iterable[PeerLink]) -> None:
         """`links` are the connections of both ports."""
         self._context = context
         self._links = links
         self._watched: LogPosition | None = None
-        """The log position at which links agreed. A write that changes it, or a rebuild, is a change."""
+        """The log position at which links agreed. A write or a rebuild that changes it ends their agreements."""
         self._unwatch = context.store.watch(self._wrote)
 
     def close(self) -> None:
@@ -27,7 +27,7 @@ class Agreements:
         self._unwatch()
 
     def _wrote(self) -> None:
-        """Schedule `_check` on the loop. In the thread that wrote, after each write."""
+        """Schedule `_check` on the loop. Called after each write, in the thread that wrote."""
         watched = self._watched
         if watched is not None and self._context.store.parts.engine.place != watched:
             self._watched = None
@@ -35,7 +35,7 @@ class Agreements:
                 self._context.loop.call_soon_threadsafe(self._check)
 
     def _check(self) -> None:
-        """End the agreements from before the store changed, and watch for the next change of others."""
+        """End the agreements from before the store changed. If other agreements remain, watch for the next change."""
         place = None
         while place != self._context.store.parts.engine.place:
             place = self._watched = self._context.store.parts.engine.place
@@ -47,7 +47,7 @@ class Agreements:
     def compared(self, link: PeerLink, compared: LogPosition | None, *, is_complete: bool, sent_posts: bool) -> None:
         """Record a complete comparison. `compared` is the log position of the compared state.
 
-        `is_complete` is true on the side that compared all common posts, `sent_posts` if the peer was sent posts.
+        `is_complete` is True on the side that compared all common posts. `sent_posts` is True if it sent posts.
         """
         frames = link.agreement.compared(compared, self._context.store.parts.engine.place)
         self._say(link, frames + (link.agreement.claim(is_certain=not sent_posts) if is_complete else []))

@@ -1,9 +1,9 @@
 """Inspection of posts and hashes that are forwarded for other peers, in a separate thread that does not block the loop.
 
 Posts are decoded, verified and compared with the known deletions and with the restrictions of moderation, like all
-received posts. Hashes of posts that are known to be deleted or dropped are removed. So are items that blocks hide from
-the requesting peer (`audience`), and items that crash cable.js if that peer may be cable.js. False claims count against
-the peer that sent them.
+received posts. Hashes of posts that are known to be deleted or dropped are removed. Items that blocks hide from the
+requesting peer (`audience`) are removed too. If this peer may be cable.js, so are items that crash cable.js. False
+claims count against the peer that sent them.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from cablestore.store import answers
 
 _ROWS_PER_POST: Final = 60
 _ROWS_PER_HASH: Final = 2
-"""The cost of one inspection for the requesting peer, in rows: verifying a signature takes as long as reading this many
-rows.
+"""Rows charged to the requesting peer for one inspection. Verifying a signature takes as long as reading
+`_ROWS_PER_POST` rows.
 """
 
 T = TypeVar("T")
 
 
 class Appraised(NamedTuple):
-    """Posts that may be forwarded, and the reasons why others are false claims."""
+    """Posts that may be forwarded, and the reasons why other posts are false claims."""
 
     taken: list[bytes]
     false_claims: list[str]
 
 
 class InspectionThread:
-    """The `Inspector` of all routes. On the loop, except for the work of the thread."""
+    """The `Inspector` of all routes. Use it on the loop. A separate thread inspects."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class InspectionThread:
         connection_of: Callable[[Session], Connection | None],
         send_on: Callable[[Route], None],
     ) -> None:
-        """`connection_of` returns the connection of a session, `send_on` sends the forwarded items of a route."""
+        """`connection_of` returns the connection of a session, and `send_on` sends the forwarded items of a route."""
         self._context = context
         self._connection_of = connection_of
         self.send_on: Final = send_on
@@ -60,7 +60,7 @@ class InspectionThread:
         """Connections that are paused until the queue is shorter."""
 
     def close(self) -> None:
-        """End the thread."""
+        """Complete the queued inspections, and end the thread."""
         self._thread.shutdown()
 
     def allowed_names(self, names: tuple[str, ...]) -> tuple[str, ...]:

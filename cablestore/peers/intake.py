@@ -1,4 +1,4 @@
-"""The path of received posts to the store: judged, then stored, in the order in which each peer sent them."""
+"""The intake of received posts: they are judged, then stored, in the order in which each peer sent them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ _REASONS: Final = frozenset(RejectionReason)
 
 
 class ReceivedPosts(NamedTuple):
-    """Posts of one peer, and the future of their outcomes. `sender` has them and can be requested and paused."""
+    """Posts of one peer, and the future of their outcomes.
+
+    `sender` is the connection to pause while many posts wait, and to request these posts from again.
+    """
 
     posts: list[bytes]
     link: PeerLink
@@ -54,9 +57,9 @@ class PostIntake:
     def store(
         self, link: PeerLink, posts: list[bytes], sender: Connection | None = None
     ) -> asyncio.Future[list[Outcome]]:
-        """Queue posts for storing, and return a future of their outcomes. It raises CableStoreError if storing fails.
+        """Queue posts for storing, and return a future of their outcomes. Awaiting it may raise CableStoreError.
 
-        The posts can be requested again by hash from `sender`. It is paused if too many posts wait.
+        The posts can be requested again by hash from `sender`, which is paused if too many posts wait.
         """
         batch = ReceivedPosts(posts, link, sender, self._context.loop.create_future())
         batch.outcomes.add_done_callback(partial(self._stored, batch))
@@ -87,7 +90,7 @@ class PostIntake:
     # --- judging -------------------------------------------------------------------------------
 
     def _judge_soon(self, batch: ReceivedPosts) -> None:
-        """Judge posts in a task. While many posts of a peer wait, reading from it is paused."""
+        """Judge posts in a task. While many posts of a peer wait, reading from the peer is paused."""
         size_bytes = sum(map(len, batch.posts))
         self._judged_size_bytes[batch.link] += size_bytes
         if batch.sender is not None and self._judged_size_bytes[batch.link] > limits.MAX_JUDGED_SIZE_BYTES_PER_PEER:
@@ -144,7 +147,7 @@ class PostIntake:
     def _finished(
         self, batch: ReceivedPosts, turn: asyncio.Future[None], size_bytes: int, task: asyncio.Task[None]
     ) -> None:
-        """Let the peer's next posts take their turn, also if the task was cancelled because the node stops."""
+        """Let the peer's next posts continue, also if the task was cancelled because the node stops."""
         del task
         if not turn.done():
             turn.set_result(None)
@@ -162,10 +165,11 @@ class PostIntake:
     # --- outcomes ------------------------------------------------------------------------------
 
     def _stored(self, batch: ReceivedPosts, future: asyncio.Future[list[Outcome]]) -> None:
-        """Count outcomes, before the waiting code gets them."""
+        """Count the outcomes before the waiting code receives them."""
         metrics, error = self._context.metrics, future.exception()
         if error is not None:
-            metrics.failed_writes += not self._context.store.write_state.failure  # the store counts its own
+            # The store counts its failed writes itself.
+            metrics.failed_writes += not self._context.store.write_state.failure
             fields = {"peer": batch.link.name, "reason": str(error)}
             self._context.log.error("cannot store received posts", extra=fields)
         else:

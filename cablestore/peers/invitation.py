@@ -2,9 +2,9 @@
 
     cable:<cabal key>?peer=<host:port>&peer=<host:port>&seed=<moderation seed>
 
-The cabal key is in 64 hex digits, and is left out if connections are not encrypted. Peers are the addresses of members.
-The seed is in hex digits, as moderation.md 4.7.2 defines it. The specification does not define how the three are sent
-together. Names and values of the query are percent-encoded.
+The cabal key has 64 hex digits, and is omitted if connections are not encrypted. Peers are the addresses of members.
+The seed is in hex digits, as moderation.md 4.7.2 defines it. The specification does not define how these values are
+sent together. Names and values of the query are percent-encoded.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ class Invitation:
     def __post_init__(self) -> None:
         """Reject values that others could not use."""
         if self.cabal_key is None and not self.peers:
-            raise ArgumentError("invalid invitation: it has neither a cabal key nor a peer. One of them is needed")
+            raise ArgumentError("invalid invitation: it contains neither a cabal key nor a peer. Add one of them")
         if self.cabal_key is not None and len(self.cabal_key) != KEY_SIZE_BYTES:
-            raise ArgumentError(f"the cabal key has {len(self.cabal_key)} bytes, expected {KEY_SIZE_BYTES}")
+            raise ArgumentError(f"invalid cabal key: it has {len(self.cabal_key)} bytes, expected {KEY_SIZE_BYTES}")
         if len(self.peers) > limits.MAX_INVITATION_PEERS:
             raise ArgumentError(
-                f"the invitation names {len(self.peers)} peers, the maximum is {limits.MAX_INVITATION_PEERS}"
+                f"too many peers: the invitation names {len(self.peers)}, the maximum is {limits.MAX_INVITATION_PEERS}"
             )
         for peer in self.peers:
             _require_reachable(peer)
@@ -67,7 +67,7 @@ class Invitation:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse the text of an invitation, also with `cable://`. Raises ArgumentError, which does not contain the key."""
+        """Parse an invitation, also with `cable://`. Raises ArgumentError, whose message does not contain the key."""
         if len(text) > limits.MAX_INVITATION_SIZE_CHARACTERS:
             raise ArgumentError(
                 f"invalid invitation: it has more than {limits.MAX_INVITATION_SIZE_CHARACTERS:,} characters"
@@ -82,8 +82,8 @@ class Invitation:
         key = key.removesuffix("/")
         if key and _KEY.fullmatch(key) is None:
             raise ArgumentError(
-                f"invalid invitation: its cabal key must have {2 * KEY_SIZE_BYTES} hex digits, and the {len(key)} "
-                "given characters are not such a key. Copy the whole line"
+                f"invalid invitation: expected a cabal key of {2 * KEY_SIZE_BYTES} hex digits, got {len(key)} "
+                "characters. Copy the whole line"
             )
         peers, seeds = _fields(query)
         return cls(bytes.fromhex(key) if key else None, tuple(map(_address, peers)), _seed(seeds))
@@ -150,7 +150,7 @@ def _seed(texts: list[str]) -> bytes:
     if not texts:
         return b""
     if len(texts) > 1:
-        raise ArgumentError(f"invalid invitation: it has {len(texts)} moderation seeds, expected one")
+        raise ArgumentError(f"invalid invitation: it contains {len(texts)} moderation seeds, expected one")
     try:
         return Seed.read_hex(texts[0], 0).write()
     except ArgumentError as error:
@@ -170,7 +170,7 @@ def _require_reachable(peer: Address) -> None:
         is_possible = False
     if not is_possible or not 0 < port < 65_536:
         raise ArgumentError(
-            f"invalid peer address {str(peer)[:100]!r}: expected one that others can reach, as in chat.example:13333"
+            f"invalid peer address {str(peer)[:100]!r}: expected an address that others can reach, such as chat.example:13333"
         )
 
 

@@ -1,7 +1,7 @@
 """Judgement of received posts: by the lists and limits of the policy, by the quota, and by the policy command.
 
-Posts of the owner are not judged. Signatures are verified before a post counts to its author's rate, and before the
-command gets it.
+Posts of the local user are not judged. Signatures are verified before a post counts towards its author's rate, and
+before the command receives it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Failure = Literal["accept", "reject", "postpone"]
 
 
 class Judgement(NamedTuple):
-    """Outcomes of rejected posts by position, None for accepted ones."""
+    """Outcomes of rejected posts by position, None for accepted posts."""
 
     outcomes: list[Outcome | None]
     is_verified: bool
@@ -35,7 +35,7 @@ class Judgement(NamedTuple):
 
 
 class PostJudge:
-    """Judges posts. On the loop, except for signatures, which a thread verifies."""
+    """Judge of received posts. Use it on the loop. A separate thread verifies signatures."""
 
     def __init__(self, context: PeerContext, quota: Quota, command: PolicyCommand | None) -> None:
         self._context = context
@@ -49,7 +49,7 @@ class PostJudge:
         """Set at the next change of the policy."""
 
     def close(self) -> None:
-        """End the thread."""
+        """Complete the queued verifications, and end the thread."""
         self._thread.shutdown()
 
     @property
@@ -59,7 +59,7 @@ class PostJudge:
         return is_near or self._command is not None or self._context.policies.policy.has_rules
 
     def apply_change(self) -> bool:
-        """Apply a changed policy to waiting posts. Return False if no rejected post can be accepted now."""
+        """End waits under the old policy, and forget rejected posts. Return True if there were rejected posts."""
         self._changed.set()
         self._changed = asyncio.Event()
         return self.rejected.forget()
@@ -97,7 +97,7 @@ class PostJudge:
         return Judgement(outcomes, is_verified=True)
 
     def _reason(self, policy: Policy, post: Post, link: PeerLink) -> RejectionReason | None:
-        """Return why a post is rejected without a look at its signature."""
+        """Return the reason to reject a post, None if there is none. The signature is checked later."""
         known = self.rejected.reason(post.hash)
         if known is not None:
             return known
@@ -125,7 +125,7 @@ class PostJudge:
             outcomes[at] = Outcome(judged.pop(at).hash, verdict, reason)
 
     async def _verify(self, raws: list[bytes], outcomes: list[Outcome | None], judged: dict[int, Post]) -> None:
-        """Reject the posts whose signatures are wrong, also those of the owner."""
+        """Reject posts with wrong signatures, even if they claim to be by the local user."""
         positions = [at for at, outcome in enumerate(outcomes) if outcome is None]
         signed = await self._context.loop.run_in_executor(self._thread, are_signed, [raws[at] for at in positions])
         for at, is_right in zip(positions, signed, strict=True):
@@ -139,7 +139,7 @@ class PostJudge:
             post = decode_post(raw, self._context.dialect)
         except DecodeError:
             return None
-        return Outcome(post.hash, Verdict.BAD_SIGNATURE, "its signature does not match its author's key")
+        return Outcome(post.hash, Verdict.BAD_SIGNATURE, "the signature does not match the author's key")
 
     def _apply_rate(self, rate: PostRate | None, outcomes: list[Outcome | None], judged: dict[int, Post]) -> None:
         if rate is None:

@@ -39,7 +39,7 @@ class KeyWarnings:
         self._warned[peer] = None
         if len(self._warned) > limits.MAX_KEY_WARNINGS:
             self._warned.popitem(last=False)
-        self._log.warning("another cabal key?", extra={"peer": peer, "reason": reason})
+        self._log.warning("the cabal keys probably differ", extra={"peer": peer, "reason": reason})
 
     def understood(self, peer: str) -> None:
         """Record a valid message of a peer. A later problem is logged again."""

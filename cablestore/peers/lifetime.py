@@ -1,4 +1,4 @@
-"""The life of a node on its event loop: accepted calls, tasks, and a shutdown that cancellation does not interrupt."""
+"""One run of a node on its event loop: calls, tasks, and a shutdown that a cancellation does not interrupt."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ NOT_RUNNING: Final = "this node is not running. Call it inside its `async with` 
 
 
 class Lifetime:
-    """One run of a node. On its loop, and in the thread of the loop."""
+    """One run of a node. Use it on the node's loop, in the thread of the loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, log: Logger) -> None:
         self.loop: Final = loop
         self.log: Final = log
         self._thread_id: Final = threading.get_ident()
         self.tasks: Final[set[asyncio.Task[Any]]] = set()
-        """Unfinished tasks: those of the node, and calls of the program."""
+        """Unfinished tasks of the node, and unfinished calls of the program."""
         self._is_ending = False
         self._cancellation: asyncio.CancelledError | None = None
         """The cancellation of the caller that waits for the shutdown."""
@@ -41,7 +41,7 @@ class Lifetime:
     def check_loop(self) -> None:
         """Raise NodeError if the caller is not on the loop of the node.
 
-        A program that alternates this loop with another one may call while neither runs.
+        A program that alternates between two loops may call while neither of them runs.
         """
         here = running_loop()
         if here is self.loop or (here is None and (not self.loop.is_running() or self._is_own_thread())):
@@ -104,7 +104,7 @@ class Lifetime:
     async def finish(self, work: Awaitable[object], *, may_hurry: bool = False) -> None:
         """Await a step of the shutdown despite any cancellation of the caller, and keep its error for `conclude`.
 
-        A step with `may_hurry` only gives peers time. It is cancelled with the caller.
+        If `may_hurry` is True, the step only gives peers time, and is cancelled with the caller.
         """
         step = asyncio.ensure_future(work)
         if may_hurry and self._cancellation is not None:
@@ -124,7 +124,7 @@ class Lifetime:
             self._errors.append(error)
 
     def conclude(self) -> None:
-        """Raise the CancelledError or the first error of the shutdown."""
+        """Raise the CancelledError or the first error of the shutdown, if there is one."""
         errors, self._errors = [self._cancellation, *self._errors], []
         for error in filter(None, errors):
             raise error
@@ -142,7 +142,7 @@ def check_task() -> None:
     """Raise NodeError unless the caller is in an asyncio task. A trio task, for example, cannot await the shutdown."""
     if running_loop() is None or asyncio.current_task() is None:
         raise NodeError(
-            "a node needs a task on a running asyncio event loop. Use it there, or in a thread that has one"
+            "a node requires a task on a running asyncio event loop. Call it in a coroutine that asyncio runs"
         )
 
 

@@ -1,4 +1,4 @@
-"""The common part of connections of both ports: handshake, encryption, limits, and an end with a reason."""
+"""Common base class of the connections at both ports: handshake, encryption, limits, and closing with a reason."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class PeerLink(asyncio.Protocol, ABC):
         self.is_kept = False
         """True if this node connects again after the connection ends."""
         self.node_id = b""
-        """Id of the peer's node, if the peer has sent it."""
+        """Id of the peer's node, b"" until the peer has sent it."""
         self.duplicate: PeerLink | None = None
         """The other connection with the same peer that replaces this one."""
         self.ends: tuple[Any, Any] = (None, None)
@@ -75,9 +75,9 @@ class PeerLink(asyncio.Protocol, ABC):
         self.closed: Final[asyncio.Future[str]] = context.loop.create_future()
         """Done with the reason when the connection has ended."""
         self.established: Final[asyncio.Future[bool]] = context.loop.create_future()
-        """Done with True when messages can be exchanged, with False if the connection ends before."""
+        """Done with True when messages can be exchanged, with False if the connection ends earlier."""
         self.is_established = False
-        """True if messages can be exchanged. It stays True after the end of the connection."""
+        """True if messages can be exchanged. It remains True after the end of the connection."""
         self.began_s = self.received_s = context.loop.time()
         self.silence: Final = Silence(self.began_s, is_ours=self.is_ours)
         self._delivery: Delivery | None = None
@@ -100,13 +100,13 @@ class PeerLink(asyncio.Protocol, ABC):
         self._reason = ""
         """The reason for the end of the connection, once it is decided."""
         self._ends_s: float | None = None
-        """The deadline for the peer's end of the stream, after this side has ended its own."""
+        """The deadline for the peer to end its stream, after this side has ended its own stream."""
 
     # --- calls of a port -----------------------------------------------------------------------
 
     @abstractmethod
     def _admit(self) -> str:
-        """Add the connection to those of the port. Return the reason for its rejection, or ""."""
+        """Add the connection to the connections of the port. Return the reason for its rejection, or ""."""
 
     @abstractmethod
     def _begin(self) -> None:
@@ -141,7 +141,7 @@ class PeerLink(asyncio.Protocol, ABC):
 
     @abstractmethod
     def _lost(self) -> None:
-        """Remove the connection from those of the port."""
+        """Remove the connection from the connections of the port."""
 
     @abstractmethod
     def send_frames(self, frames: list[bytes]) -> None:
@@ -215,7 +215,10 @@ class PeerLink(asyncio.Protocol, ABC):
             self._transport.close()
 
     def _rejection(self, *, is_complete: bool) -> str:
-        """Return why a peer is banned or rejected by the policy, or "". `is_complete` if its key is known, or has none."""
+        """Return the reason if the peer is banned, or if the policy rejects it, else "".
+
+        `is_complete` is True if the peer's key is known, or if the connection is not encrypted.
+        """
         dialed = "" if self.dialed is None else host_name(self.dialed.host)
         names = [host_name(self.host), dialed, "" if self.remote_static is None else self.remote_static.hex()]
         lists = self._context.policies.policy.peers
@@ -246,7 +249,7 @@ class PeerLink(asyncio.Protocol, ABC):
             self._ends_s = self._context.loop.time() + limits.END_TIMEOUT_S
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Complete both futures, notify the port, and log the reason."""
+        """Complete `established` and `closed`, notify the port and the watchers, and log the reason."""
         reason = self._reason
         if not reason:
             reason = f"the connection was lost: {exc}" if exc else "the peer closed the connection"
@@ -294,7 +297,7 @@ class PeerLink(asyncio.Protocol, ABC):
         return self.agreement.is_in_step(self._context.store.parts.engine.place)
 
     def notify_step(self) -> None:
-        """Notify watchers if the peer is in step and was not, or the reverse."""
+        """Notify watchers if `Peer.is_in_step` has changed since the last notification."""
         is_in_step = self._is_in_step
         if self._step_announced is not is_in_step and not self.closed.done():
             self._step_announced = is_in_step
@@ -412,7 +415,7 @@ class PeerLink(asyncio.Protocol, ABC):
 
     @property
     def key_cause(self) -> str:
-        """The probable reason why no valid message was received, "" if one was."""
+        """The probable reason why the peer sent no valid message, "" if it did or if the reason is unknown."""
         has_key = self._channel is not None
         is_answered = has_key and not self.is_ours and self.sent_size_bytes  # a peer without a key never gets an answer
         if self._is_understood or is_answered or (has_key and self.is_established):
@@ -420,7 +423,7 @@ class PeerLink(asyncio.Protocol, ABC):
         return probable_cause(is_ours=self.is_ours, has_key=has_key, received_size_bytes=self.received_size_bytes)
 
     def with_cause(self, reason: str) -> str:
-        """Return a reason with its probable cause. Each cause is logged once."""
+        """Return a reason, followed by its probable cause if one is known. Log the cause as a warning, once per peer."""
         cause = self.key_cause
         if not cause:
             return reason
@@ -458,7 +461,7 @@ class PeerLink(asyncio.Protocol, ABC):
             self.received_posts.popitem(last=False)
 
     def count_invalid_posts(self, count: int, reason: str) -> None:
-        """Count posts that an honest peer never forwards. Too many end the connection."""
+        """Count posts that an honest peer never forwards. Too many of them end the connection."""
         self.invalid_posts += count
         if self.invalid_posts >= self._context.settings.max_invalid_posts:
             self.close(f"too many invalid posts ({self.invalid_posts}), the last: {reason}")

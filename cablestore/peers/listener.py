@@ -41,7 +41,7 @@ class PeerListener(ABC, Generic[L]):
         links: set[L],
         purpose: str = "",
     ) -> None:
-        """Initialize a port that adds its connections to `links`. Its `purpose` is for the log."""
+        """Initialize a port that adds its connections to `links`. The log contains its `purpose`."""
         self._context = context
         self._new_link = new_link
         self._purpose = {"for": purpose} if purpose else {}
@@ -58,7 +58,7 @@ class PeerListener(ABC, Generic[L]):
         """Use a kept connection until it ends."""
 
     async def listen(self, address: Address) -> Address:
-        """Accept connections. Return the address, with the assigned port for port 0. Raises NodeError."""
+        """Accept connections at an address. Return it, with the assigned port for port 0. Raises NodeError."""
         return await self._context.life.call(self._listen, address)
 
     async def _listen(self, address: Address) -> Address:
@@ -151,7 +151,7 @@ class PeerListener(ABC, Generic[L]):
         return link
 
     def keep_connected(self, address: Address) -> None:
-        """Stay connected to a peer. Pauses after failures grow (`dialling`).
+        """Stay connected to a peer. After each failure or end, connect again after a pause (`dialling`).
 
         Connections to this node itself, and second connections to a peer, are ended (`node_ids`).
         """
@@ -205,7 +205,7 @@ class PeerListener(ABC, Generic[L]):
     # --- limits --------------------------------------------------------------------------------
 
     def admit(self, link: L) -> str:
-        """Add a connection. Return the exceeded limit, or ""."""
+        """Add a connection. Return the reason to reject it, or ""."""
         self.links.add(link)
         self.by_network[link.network] += 1
         if self._is_stopping:
@@ -226,7 +226,7 @@ class PeerListener(ABC, Generic[L]):
             if count > most:
                 if not link.is_ours:
                     self._context.metrics.refused[kind].inc()
-                return f"more than {most} {what}"
+                return f"too many {what}: the maximum is {most}"
         return ""
 
     def remove(self, link: L) -> None:
@@ -259,7 +259,7 @@ class PeerListener(ABC, Generic[L]):
             await asyncio.wait([link.closed for link in links])
 
     def abandon(self) -> None:
-        """Close everything that can be closed without the loop."""
+        """Close the listening sockets and all connections without waiting, because the loop has ended."""
         self.stop()
         for link in list(self.links):
             with suppress(RuntimeError):  # the loop was closed, and the transport with it

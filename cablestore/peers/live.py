@@ -1,4 +1,4 @@
-"""Live requests: which peers get a change as soon as it is stored."""
+"""Live requests: the peers that receive a change as soon as it is stored."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class LiveRequest:
     _waiting: dict[bytes, int] = field(default_factory=dict)
     """Waiting hashes, with the numbers of their entries in the arrival log."""
     _known: int = 0
-    """Last log entry of the state that the peer got. A change may arrive after a state that includes it."""
+    """Last log entry in the history sent to the peer. A change may arrive here after a history that includes it."""
 
     def announce(self, changes: Iterable[LiveChange]) -> None:
         """Send the changes that the peer may receive, now or after the history."""
@@ -49,7 +49,7 @@ class LiveRequest:
         self._answer([digest for digest, known_at in self.forget().items() if known_at > sequence])
 
     def _answer(self, hashes: list[bytes]) -> None:
-        """Send hashes, except for texts that the peer sent, or got from others.
+        """Send hashes, except for texts that the peer sent or already received.
 
         State is sent again: after a deletion, the post that becomes current may have been sent before.
         """

@@ -1,8 +1,8 @@
 """Changes for live requests, derived from entries of the arrival log.
 
-A live time range gets new texts, and deletions in its channel. A live channel state gets new state, and after a
-deletion the post that becomes current (wire.md 6.3.2.4). A live moderation request gets new roles, actions and blocks,
-and the roles of a user who accepts roles again.
+A live time range receives new texts, and deletions in its channel. A live channel state receives new state, and after a
+deletion the post that becomes current (wire.md 6.3.2.4). A live moderation request receives new roles, actions and
+blocks, and the roles of a user who accepts roles again.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ class Subject(Enum):
     MODERATION_AGAIN = "moderation again"
     """Actions that were undone may apply again, so the whole state must be sent again."""
     CONSENT = "consent"
-    """A statement about roles by a user with a role, only for this node: the authorities may have changed."""
+    """A user with a role accepted or declined roles. Only this node uses it, because the authorities may have changed."""
     PRIVATE = "private"
-    """A local-only action of the store's user, only for this node and never sent to peers."""
+    """A local-only action of the local user. Only this node uses it, and never sends it to peers."""
 
 
 class LiveChange(NamedTuple):
-    """A hash that is new to live requests. `post` is set for moderation actions.
+    """A hash to announce to live requests. `post` is set for moderation actions.
 
-    `sequence` is the number of its log entry: a peer that got a later state has it already.
+    `sequence` is the number of its log entry: a peer that received a later state already has it.
     """
 
     subject: Subject
@@ -61,9 +61,9 @@ class LiveChange(NamedTuple):
     is_safe_for_cable_js: bool = True
     """True if cable.js can handle the post."""
     is_new: bool = False
-    """True for a post that was just stored, False for an older one that becomes current after a deletion."""
+    """True for a post that was just stored, False for an older post that becomes current after a deletion."""
     is_own: bool = False
-    """True for a new post of the store's user."""
+    """True for a new post of the local user."""
 
 
 def changes_of(
@@ -75,9 +75,9 @@ def changes_of(
 ) -> tuple[list[LiveChange], int]:
     """Return the changes after entry `after`, and the number of the last entry that was read.
 
-    `state_channels` are the channels with live state requests: a new name is a change in each of them that its owner
-    has joined. `own_key` is the public key of the store's user. `most` limits the number of entries. Raises
-    CorruptStoreError.
+    `state_channels` are the channels with live state requests. A new name of a user is a change in each of these
+    channels that the user has joined. `own_key` is the public key of the local user. `most` limits the number of
+    entries. Raises CorruptStoreError.
     """
     found: dict[tuple[Subject, str, bytes], LiveChange] = {}
     new: dict[bytes, bool] = {}
@@ -112,8 +112,8 @@ def changes_of(
 def hashes_since(reader: Reader, request: Request, place: LogPosition) -> list[bytes] | None:
     """Return the hashes that are new to a live request since a position in the arrival log.
 
-    Return None if the position is no longer valid, if more than `MAX_ENTRIES` entries follow, or if the whole state
-    must be sent again.
+    Return None if the position is no longer valid, or more than `MAX_ENTRIES` entries follow. Also return None if the
+    whole state must be sent again.
     """
     later = arrival_log.next_sequence(reader) - 1 - place.sequence
     if later > MAX_ENTRIES or not place.holds_in(reader):
@@ -133,7 +133,7 @@ def hashes_since(reader: Reader, request: Request, place: LogPosition) -> list[b
 
 
 def concerns(request: Request, item: LiveChange, dialect: Dialect) -> bool:
-    """Return True if a live request for the item's channel, or for moderation, gets this item."""
+    """Return True if a live request for the item's channel, or for moderation, receives this item."""
     match item.subject, request:
         case Subject.CHAT, TimeRangeRequest(_, _, start_ms):
             return item.timestamp_ms >= start_ms
@@ -169,7 +169,7 @@ def _of_post(reader: Reader, post: Post, state_channels: frozenset[str]) -> Iter
         yield LiveChange(Subject.CHAT if is_chat else Subject.STATE, channel, post.hash, post.timestamp_ms)
         if channel in state_channels and post.type != LEAVE:
             member = membership.of_user(reader, channel, post.author)
-            # Who joined, and said nothing else since, was a member before. Others are members because they write.
+            # After a post/join, a text or topic changes no membership. Without one, it may make the user a member.
             if member is not None and (post.type == JOIN or not member.has_joined):
                 yield from _of_newcomer(reader, member, channel, post.timestamp_ms)
     elif isinstance(post.body, Delete):
@@ -177,7 +177,7 @@ def _of_post(reader: Reader, post: Post, state_channels: frozenset[str]) -> Iter
 
 
 def _of_consent(reader: Reader, user: bytes) -> Iterator[LiveChange]:
-    """Yield the roles of a user that take effect if it accepts roles now (moderation.md 5.2.1.1)."""
+    """Yield the changes of a user's roles, which take effect if the user accepts roles now (moderation.md 5.2.1.1)."""
     accepts = not acts.has_declined(reader, user)
     for act in acts.roles_for(reader, user):
         yield LiveChange(Subject.CONSENT, "", user, 0)
@@ -216,14 +216,14 @@ def _of_deletion(
     reader: Reader, stone: Tombstone, dead: Skeleton, state_channels: frozenset[str]
 ) -> Iterator[LiveChange]:
     """Yield the deletion, and the posts that become current instead of the deleted post."""
-    if dead.channel:  # as in a channel's history: also for roles and actions in it
+    if dead.channel:  # a channel's history also lists deletions of roles and actions
         for at_ms, digest in stone.deletions:
             yield LiveChange(Subject.CHAT, dead.channel, digest, at_ms)
         yield from _of_what_counts_instead(reader, stone.author, dead, dead.channel, state_channels)
     if dead.type in MODERATION_TYPES:
         yield LiveChange(Subject.MODERATION_AGAIN, "", stone.target, dead.timestamp_ms)
     elif dead.type == INFO:
-        yield from _of_consent(reader, stone.author)  # it may have declined the roles
+        yield from _of_consent(reader, stone.author)  # the deleted post may have declined roles
         instead = user_info.latest_hash(reader, stone.author)
         if instead is not None:
             yield from _of_info(reader, stone.author, instead, dead.timestamp_ms, state_channels)

@@ -46,7 +46,7 @@ class NodeLoad(NamedTuple):
     """Bytes that peers have not read."""
     received_size_bytes: int = 0
     sent_size_bytes: int = 0
-    """Bytes of the open connections."""
+    """Bytes received and sent on the open connections."""
     reads_waiting: int = 0
     ingest_queued_size_bytes: int = 0
     wanted_hashes: int = 0
@@ -65,7 +65,7 @@ class NodeLoad(NamedTuple):
 
 
 class Metrics(Collector):
-    """Counters of a node. `registry` is for an exporter."""
+    """Metrics of a node. An exporter reads them from `registry`."""
 
     def __init__(self, store: CableStore, load: Callable[[], NodeLoad]) -> None:
         self._store = store
@@ -75,7 +75,7 @@ class Metrics(Collector):
         requests = Counter("cablestore_requests", "Requests of peers", ["type"], registry=self.registry)
         seconds = Histogram(
             "cablestore_answer_seconds",
-            "Seconds from the start of an answer to its last stored row",
+            "Seconds from the start of an answer to the last item read from the store",
             ["type"],
             buckets=_BUCKETS_S,
             registry=self.registry,
@@ -95,7 +95,9 @@ class Metrics(Collector):
             registry=self.registry,
         )
         self.rejected_posts: Final = {reason: rejected.labels(reason.value) for reason in RejectionReason}
-        connections = Counter("cablestore_connections", "Connections", ["by"], registry=self.registry)
+        connections = Counter(
+            "cablestore_connections", "Connections, opened by us or by them", ["by"], registry=self.registry
+        )
         self.connections: Final = {True: connections.labels("us"), False: connections.labels("them")}
         """The key is True if this node connected."""
         self.vanished: Final = Counter(
@@ -103,7 +105,7 @@ class Metrics(Collector):
         )
         refused = Counter(
             "cablestore_refused_connections",
-            "Rejected connections of peers, by limit",
+            "Rejected connections of peers, by reason",
             ["limit"],
             registry=self.registry,
         )
@@ -116,10 +118,7 @@ class Metrics(Collector):
         """Failures to store posts of peers, except for failed writes, which the store counts."""
 
     def disconnected(self, received_size_bytes: int, sent_size_bytes: int) -> None:
-        """Count the bytes of a closed connection.
-
-        Those of open connections are added when the metrics are read.
-        """
+        """Count the bytes of a closed connection. Open connections have separate metrics."""
         self._received.inc(received_size_bytes)
         self._sent.inc(sent_size_bytes)
 
@@ -137,7 +136,7 @@ class Metrics(Collector):
             "cablestore_queued_bytes": ("Queued bytes that peers have not read", load.queued_size_bytes),
             "cablestore_open_received_bytes": ("Bytes received on open connections", load.received_size_bytes),
             "cablestore_open_sent_bytes": ("Bytes sent on open connections", load.sent_size_bytes),
-            "cablestore_reads_waiting": ("Answers that wait for the store", load.reads_waiting),
+            "cablestore_reads_waiting": ("Reads that wait for the reading thread", load.reads_waiting),
             "cablestore_ingest_queued_bytes": ("Bytes of posts that wait to be stored", load.ingest_queued_size_bytes),
             "cablestore_wanted_hashes": ("Posts to fetch from peers", load.wanted_hashes),
             "cablestore_early_posts": (

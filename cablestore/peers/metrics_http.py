@@ -26,7 +26,7 @@ def exporter(
     client_timeout_s: float = limits.METRICS_TIMEOUT_S,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[Address]:
-    """Serve a node's metrics and health while the block runs, inside of the node's own `async with`.
+    """Serve a node's metrics and health while the block runs. Use it inside the `async with` of the node.
 
     Yields the address, with the assigned port for port 0. Raises NodeError if it cannot listen there.
 
@@ -40,7 +40,7 @@ def exporter(
 
 @contextmanager
 def shown(pages: StatusPages, node: Node, clock: Callable[[], float] = time.monotonic) -> Iterator[None]:
-    """Show a running node on status pages during the body, and then that the process is stopping."""
+    """Show the status of a running node on status pages while the block runs, and the state `stopping` afterwards."""
     heartbeat = Heartbeat(node.parts.context.loop, clock)
     pages.show(RunningStatus(node, heartbeat))
     try:

@@ -1,4 +1,4 @@
-"""Events after which connections may be dead: the machine's addresses or routes change, or it slept."""
+"""Detection of events that may break connections: the machine's addresses or routes changed, or the machine slept."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from contextlib import suppress
 from typing import Any, Final
 
 _SETTLES_IN_S: Final = 0.5
-"""Changes arrive in groups: an address is removed, another one is added, then its routes."""
+"""Time to wait for the rest of a group of changes: removed addresses, added addresses, then routes."""
 _GROUPS: Final = 0x10 | 0x40 | 0x100 | 0x400
 """RTMGRP_IPV4_IFADDR, RTMGRP_IPV4_ROUTE, RTMGRP_IPV6_IFADDR and RTMGRP_IPV6_ROUTE of linux/rtnetlink.h."""
 _MESSAGE_SIZE_BYTES: Final = 65_536
 _SLEEP_S: Final = 10.0
-"""A longer interval between two checks counts as sleep. A busy loop is not that late."""
+"""Interval between two checks above which the machine slept. A busy loop is not that late."""
 
 
 class NetworkWatch:
-    """Watches the machine's addresses and routes through netlink. Other systems than Linux are not supported."""
+    """Watcher of the machine's addresses and routes through netlink. On systems other than Linux, it does nothing."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, changed: Callable[[], None]) -> None:
         """`changed` is called on the loop, once for each group of changes."""
@@ -35,7 +35,7 @@ class NetworkWatch:
             loop.add_reader(self._netlink, self._read)
 
     def _read(self) -> None:
-        """Read and discard all messages: any message, even a lost one, only means that something changed."""
+        """Read and discard all messages: any message, even a lost one, means that an address or a route changed."""
         with suppress(OSError):
             while self._netlink is not None:
                 self._netlink.recv(_MESSAGE_SIZE_BYTES)
@@ -87,7 +87,7 @@ def wall_clock_s() -> float:
 
 
 class SleepDetector:
-    """Detects sleep: a closed laptop, a paused virtual machine, SIGSTOP."""
+    """Detector of sleep, such as a closed laptop, a paused virtual machine or SIGSTOP."""
 
     def __init__(self, now_s: float, wall_clock: Callable[[], float] = wall_clock_s) -> None:
         """`now_s` is a time of the loop, whose clock may stop during sleep."""

@@ -1,4 +1,4 @@
-"""A node: its life, listening, connecting, fetching once, and the connected peers. `parts` contains its parts."""
+"""A node: start and stop, listening, connecting, fetching once, and the connected peers. `parts` creates its parts."""
 
 from __future__ import annotations
 
@@ -32,18 +32,19 @@ from cablestore.reconcile.messages import Purpose, Terms
 from cablestore.store.store import CableStore
 
 _ROUNDS_OF_OUTCOMES: Final = 3
-"""Rounds of the loop in which outcomes of the write thread reach the code that waits for them."""
+"""Loop iterations until outcomes of the write thread reach the code that waits for them."""
 
 
 class Node(ProcessBound):
-    """Connect a store with peers. Use it in an `async with` on an asyncio event loop. It can be used again afterwards.
+    """Node that connects a store with peers. Use it in an `async with` on an asyncio event loop. It is reusable.
 
     >>> async with Node(store, NodeSettings()) as node:
     ...     await node.listen(Address("127.0.0.1", 13333))
     ...     node.keep_connected(Address("192.0.2.7", 13333))
 
-    Outside of the `async with`, and from other threads and loops, calls raise NodeError. `settings`, `control`,
-    `health` and `load` can be used at all times and in any thread, `peers`, `connections` and `peer_events` at all times.
+    Outside of the `async with`, and from other threads and loops, calls raise NodeError. But `settings`, `control`,
+    `health` and `load` can be used at all times and in any thread. `peers`, `connections` and `peer_events` can be used
+    at all times on the node's loop.
     """
 
     def __init__(self, store: CableStore, settings: NodeSettings | None = None) -> None:
@@ -57,18 +58,18 @@ class Node(ProcessBound):
         self._parts: NodeParts | None = None
         """The parts of the run, None until all of them exist."""
         self._threads = ExitStack()
-        """Ends the started threads in reverse order, and waits for them. Usable in any thread."""
+        """Calls that end the started threads, in reverse order, and wait for them. Usable in any thread."""
         bind(self)
 
     def _sockets(self) -> Iterable[int]:
-        """Return the descriptors of all ports and connections: a peer must notice the end of this process."""
+        """Return the descriptors of all ports and connections, which a child process must not keep open."""
         ports = () if self._parts is None else self._parts.ports
         return [descriptor for port in ports for descriptor in port.sockets()]
 
     # --- life ----------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        """Start the node. Raises NodeError if it is running, and errors of a store that cannot be read."""
+        """Start the node. Raises NodeError if it is running, and CableStoreError if the store cannot be read."""
         check_task()
         if self._life is not None:
             raise NodeError("the node is already running. Exit its `async with` block first, or create another node")
@@ -94,7 +95,7 @@ class Node(ProcessBound):
         """Stop gracefully: reject new connections, send pending output, store received posts.
 
         Own posts that were announced to peers less than `NodeSettings.grace_s` ago are sent to peers that still request
-        them. A cancellation ends this grace. CancelledError is raised after the node has stopped.
+        them. A cancellation ends this grace period. CancelledError is raised after the node has stopped.
         """
         life = self._life
         if life is None:
@@ -194,7 +195,7 @@ class Node(ProcessBound):
     def reload_policy(self) -> bool:
         """Read the file of the policy again. Return True if the policy changed.
 
-        Raises NodeError if the file is invalid, and then the old policy stays, or if the node does not run.
+        Raises NodeError if the node does not run, or if the file is invalid. Then the old policy remains in force.
         """
         return self.parts.context.policies.reload()
 
@@ -224,7 +225,7 @@ class Node(ProcessBound):
     def keep_connected(self, address: Address) -> None:
         """Stay connected to a peer. After failures, retry after pauses of a second to a minute.
 
-        A pause ends early if the machine's network changes, if it wakes up, or if another peer is reachable again.
+        A pause ends early if the machine's network changes, the machine wakes up, or another peer is reachable again.
         """
         check_address(address)
         self.parts.cable_port.keep_connected(address)
@@ -261,10 +262,11 @@ class Node(ProcessBound):
         progress: Callable[[int], None] | None = None,
         report: ReconcileReport | None = None,
     ) -> ReconcileReport:
-        """Reconcile with a store at its reconciliation port, or at its Cable port, once, then end the connection.
+        """Reconcile once with a store at its reconciliation port, then end the connection. Raises NodeError.
 
-        Posts of the channels and the window of the settings move both ways, unless they are older than `after_ms`. An
-        audit moves none. `report` gets the counts, also if there is an error. Raises NodeError.
+        If `over_cable` is True, connect to the Cable port instead. Posts of the followed channels are transferred in
+        both directions, except for posts older than the settings or `after_ms` allow. An audit transfers no posts.
+        `report` receives the counts, also if there is an error.
         """
         check_address(address)
         terms = Terms(from_ms=checked_time("after_ms", after_ms))

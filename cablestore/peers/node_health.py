@@ -1,4 +1,4 @@
-"""Health of a running node: what a restart may repair, and what it does not."""
+"""Health of a running node: failures that a restart may repair, and failures that it does not repair."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def node_health(context: PeerContext, serving: Serving, load: NodeLoad, lag_s: f
 
 
 def _failure(context: PeerContext, serving: Serving, lag_s: float) -> str:
-    """Return what a restart may repair, or ""."""
+    """Return the failure that a restart may repair, or ""."""
     if lag_s > STUCK_S:
         return f"the event loop has been stuck for {lag_s:.0f} s"
     is_mended = bool(_write_failure(context))  # the database is opened again every second
@@ -43,19 +43,19 @@ def _failure(context: PeerContext, serving: Serving, lag_s: float) -> str:
         context.store.stats()
     except CableStoreError as error:
         if not is_mended:
-            return f"the store cannot be read: {error}"
+            return f"cannot read the store: {error}"
     if serving.feed_failure:
         return f"peers miss updates until they reconnect: {serving.feed_failure}"
     return ""
 
 
 def _lasting_failure(context: PeerContext) -> str:
-    """Return what a restart does not repair, or ""."""
+    """Return the failure that a restart does not repair, or ""."""
     failure = _write_failure(context)
     if failure:
-        return f"posts cannot be stored. Writes are retried every second: {failure}"
+        return f"cannot store posts, retrying every second: {failure}"
     if context.restrictions.failure:
-        return f"the moderation state cannot be read: {context.restrictions.failure}"
+        return f"cannot read the moderation state: {context.restrictions.failure}"
     return ""
 
 

@@ -1,8 +1,8 @@
 """Ids of nodes, which identify connections to this node itself, and second connections to a peer.
 
-A node has a random id while it runs. A node that stays connected to another cablestore sends the id as a notice of a
-reconciliation, and the other side answers with its own. Other peers do not get it. An address alone proves nothing: one
-node has several, and a forwarded port or a proxy hides them.
+A node has a random id while it runs. When it stays connected to another cablestore, both sides send their ids in frames
+of reconciliation. Other peers do not receive them. An address alone proves nothing: one node may have several
+addresses, and a forwarded port or a proxy hides them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TWICE: Final = "the peer is already connected, under another address or in the o
 
 
 class NodeIds:
-    """The id of a node, and the ids of its peers. On the loop."""
+    """The id of a node, and the ids of its peers. Use it on the loop."""
 
     def __init__(self, links: Iterable[PeerLink]) -> None:
         """`links` are the connections of both ports."""
@@ -29,7 +29,7 @@ class NodeIds:
         self._own: Final = os.urandom(_SIZE_BYTES)
 
     def keep(self, link: PeerLink) -> None:
-        """Record that a connection is kept, and end it if another one has the same remote address and port."""
+        """Record that a connection is kept. End it if another kept connection has the same remote address and port."""
         link.is_kept = True
         others = (known for known in self._links if known.is_kept and known is not link and _is_open(known))
         for known in others:
@@ -58,8 +58,8 @@ class NodeIds:
     def _needless(self, link: PeerLink) -> tuple[list[PeerLink], PeerLink]:
         """Return the redundant kept connections, and the connection that replaces them.
 
-        Both sides choose the same one without a message: of two directions, the one that the node with the smaller id
-        began; of several in that direction, the oldest.
+        Both sides choose the same connection without a message. If both nodes connected, connections that the node with
+        the smaller id began remain. Of several connections in one direction, the oldest one remains.
         """
         same = [known for known in self._links if _is_open(known) and _are_alike(known, link)]
         ours = sorted((known for known in same if known.is_ours and known.is_kept), key=lambda known: known.number)
@@ -74,7 +74,7 @@ class NodeIds:
         link.end(TWICE)
 
     def leads_here(self, connection: Connection) -> bool:
-        """Return True if an incoming connection was begun by this node, and close both ends.
+        """Return True if this node itself began an incoming connection, and then close both ends.
 
         The id of the first request is random, so another node's first request has another id.
         """
@@ -103,6 +103,6 @@ def _are_alike(one: PeerLink, other: PeerLink) -> bool:
 def _may_replace(theirs: PeerLink, ours: PeerLink) -> bool:
     """Return True if an incoming connection may replace one that this node began.
 
-    Without a cabal key, any peer can claim any id. It must not be able to end connections that the user wants.
+    Without a cabal key, any peer can claim any id. Such a peer must not be able to end connections that the user wants.
     """
     return theirs.remote_static is not None or theirs.host == ours.host

@@ -29,7 +29,7 @@ def _interface(number: int) -> str:
 def reachable_at(address: Address) -> tuple[Address, ...]:
     """Return the addresses at which peers can reach a node that listens on `address`.
 
-    That is the address itself, unless it is 0.0.0.0 or ::. Loopback addresses are last.
+    That is the address itself, unless it is 0.0.0.0 or :: and `ifaddr` is installed. Loopback addresses are last.
     """
     found = ip_address(address.host)
     if not found.is_unspecified or find_spec("ifaddr") is None:

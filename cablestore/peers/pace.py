@@ -1,7 +1,7 @@
 """The pace of a peer that sends a message byte by byte.
 
-It is counted in checks, at least a second apart. So pauses of this process and interruptions of the line do not count.
-A slow line transfers packets of hundreds of bytes.
+The pace is measured by checks, at least a second apart. So pauses of this process and interruptions of the link do not
+count. Even a slow link transfers packets of hundreds of bytes.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ class MessagePace:
     """Pace of the incoming message."""
 
     def __init__(self, size_bytes: int, now_s: float) -> None:
-        """Start to count after this many bytes, which belong to no message."""
+        """Start measuring. The `size_bytes` bytes received before this are not part of a message."""
         self._size_bytes = size_bytes
         self._checks_at_s = now_s + _POLL_EVERY_S
         self._messages = 0
         self.slow_checks = 0
-        """Checks that found very few new bytes of this message."""
+        """Number of checks that found very few new bytes of this message."""
 
     @property
     def is_first(self) -> bool:

@@ -1,6 +1,6 @@
 """Paging: how to continue after a page of history.
 
-Answers should begin with the newest post (wire.md 6.3.2.3). cable.rs begins with the oldest, and a peer may return
+Answers should begin with the newest post (wire.md 6.3.2.3), but cable.rs begins with the oldest. A peer may return
 fewer hashes than were requested. The answers of a peer show its direction and its page size.
 """
 
@@ -12,7 +12,7 @@ from typing import Final
 from cablestore import limits
 
 SURELY_WHOLE: Final = 64
-"""Fewer hashes are a complete answer: no client has shorter pages."""
+"""Shortest page of any client. An answer with fewer hashes is complete."""
 
 
 class Paging:
@@ -24,7 +24,7 @@ class Paging:
         self.limit = page_hashes
         self._page_hashes = page_hashes
         self._most = SURELY_WHOLE
-        """Size of the largest page so far. A peer with further posts does not return less."""
+        """Size of the largest page so far. A peer with further posts does not return a shorter page."""
         self._before: frozenset[bytes] = frozenset()
         self._is_newest_first: bool | None = None
 

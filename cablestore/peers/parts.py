@@ -41,7 +41,7 @@ from cablestore.store.store import CableStore
 
 
 class NodeParts:
-    """The parts of one run of a node. Each part knows those that it uses, and none of them knows the node."""
+    """The parts of one run of a node. Each part refers only to the parts that it uses, and not to the node."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class NodeParts:
         watchers: PeerWatchers,
         threads: ExitStack,
     ) -> None:
-        """Create the parts on the running loop. `threads` gets the calls that end their threads."""
+        """Create the parts on the running loop. The calls that end their threads are added to `threads`."""
         loop, log = life.loop, life.log
         marks, bans = SyncState(store.path, store.sync), Bans(store.path)  # before threads start: they read files
         in_store = None if store.path is None else store.path / POLICY_NAME
@@ -108,11 +108,11 @@ class NodeParts:
 
     @property
     def ports(self) -> tuple[CablePort, ReconcilePort]:
-        """Both ports."""
+        """The Cable port and the reconciliation port."""
         return self.cable_port, self.reconcile_port
 
     def tick(self, now_s: float) -> None:
-        """Check timeouts and everything else that depends on time. Call it every second."""
+        """Run all checks that depend on time. Call it every second."""
         context = self.context
         self.reachability.check(now_s)
         for link in self.links:
@@ -128,7 +128,7 @@ class NodeParts:
         self.quota.check()
 
     def end_work(self) -> None:
-        """Start no further work. Work in progress ends."""
+        """Stop watching the network, removing dropped posts and reading restrictions."""
         self.reachability.close()
         self.sweeper.stop()
         self.context.restrictions.close()
@@ -160,7 +160,7 @@ class NodeParts:
         return node_health(self.context, self.serving, self.load(), lag_s)
 
     def _restricted(self, dropped: frozenset[str], requests_again: bool) -> None:
-        """Apply restrictions that were read: end connections with users that the local user blocks (4.6.1.1)."""
+        """Apply new restrictions: disconnect blocked users (4.6.1.1), and stop requesting dropped channels."""
         for link in self.links:
             if link.is_established and link.audience.is_blocked:
                 if isinstance(link, Connection):

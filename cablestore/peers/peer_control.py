@@ -1,4 +1,4 @@
-"""Who is connected to a node, and how an operator disconnects and bans peers. Usable in any thread."""
+"""The connected peers of a node, and commands of an operator to disconnect and ban peers. Usable in any thread."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _KEY_DIGITS: Final = 2 * KEY_SIZE_BYTES
 class PeerControl:
     """The connected peers of a node, and commands for them.
 
-    A command names a peer by its address or host as `peers` shows them, or by at least the first 4 digits of its key.
+    A command names a peer by its address or its host, as in `peers`, or by at least 4 first digits of its key.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class PeerControl:
         return sorted((link.peer for link in self._links if link.is_established), key=lambda peer: peer.number)
 
     def kick(self, name: str) -> list[Peer]:
-        """Disconnect a peer, which may connect again. Returns its connections. Raises NotFoundError."""
+        """Disconnect a peer, which may connect again. Return its connections. Raises NotFoundError."""
         found = self._find(name)
         if not found:
             raise NotFoundError(f"no connected peer found with the address, host or key {name!r}")
@@ -54,10 +54,10 @@ class PeerControl:
         return peers
 
     def ban(self, name: str) -> list[str]:
-        """Disconnect a peer, and reject its connections until `unban`. Returns what is banned: its key, or its host.
+        """Disconnect a peer, and reject its connections until `unban`. Return the banned keys or hosts.
 
-        A peer that is not connected is named by its complete key, or its IP address. Raises NotFoundError, and StorageError
-        if the ban cannot be stored.
+        Name a peer that is not connected by its complete key, or by its IP address. Raises NotFoundError, and
+        StorageError if the ban cannot be stored.
         """
         found = self._find(name)
         text = host_name(name)
@@ -72,9 +72,9 @@ class PeerControl:
         return banned
 
     def unban(self, name: str) -> bool:
-        """Accept a banned key or host again, and connect to it now if the node stays connected to it.
+        """Accept a banned key or host again, and now retry all disconnected addresses of `Node.keep_connected`.
 
-        Returns False if it is not banned. Raises StorageError.
+        Return False if it is not banned. Raises StorageError.
         """
         is_banned = self._bans.remove(host_name(name))
         if is_banned:
@@ -82,7 +82,7 @@ class PeerControl:
         return is_banned
 
     def bans(self) -> dict[str, int]:
-        """Return the banned keys and hosts, and since when, in milliseconds."""
+        """Return the time of each ban in milliseconds, by key in hex or host."""
         return self._bans.all()
 
     def disconnect_rejected(self) -> None:
@@ -91,7 +91,7 @@ class PeerControl:
         self._end([link for link in self._links if rejects(*names_of(link))], REJECTED)
 
     def _find(self, name: str) -> list[PeerLink]:
-        """Return the connections of one peer. Raises NotFoundError if several peers have keys that begin so."""
+        """Return the connections of one peer. Raises NotFoundError if the keys of several peers begin with `name`."""
         links = list(self._links)
         text = host_name(name)
         found = [link for link in links if text and text in (link.name, host_name(link.host), _dialed_host(link))]
@@ -99,7 +99,7 @@ class PeerControl:
             return found
         keys = {key for link in links if (key := _key_of(link)).startswith(text)}
         if len(keys) > 1:
-            raise NotFoundError(f"several peers have a key that begins with {text}. Add more digits")
+            raise NotFoundError(f"the keys of several peers begin with {text}. Add more digits")
         return [link for link in links if _key_of(link) in keys]
 
     @staticmethod

@@ -30,8 +30,8 @@ class Peer:
     `no_answer_s` is the number of seconds without an expected answer, 0 if the peer answers. The rates are averages over
     about the last ten seconds. `queued_size_bytes` is the size of the data that the peer has not read yet.
 
-    `received_requests` counts the requests of the peer that this node accepted, `reconciliations` the complete ones of
-    this connection, without audits. `reconciled_at_ms` is when the last one ended, None if there was none.
+    `received_requests` counts the requests of the peer that this node accepted. `reconciliations` counts the complete
+    reconciliations over this connection, without audits. `reconciled_at_ms` is when the last of them ended, or None.
     """
 
     number: int
@@ -67,7 +67,7 @@ class PeerInStep(NamedTuple):
 
 
 class PeerSilent(NamedTuple):
-    """`peer.no_answer_s` is above 0 and was 0 before, or the reverse."""
+    """`peer.no_answer_s` has changed from 0 to another value, or back to 0."""
 
     peer: Peer
 
@@ -80,7 +80,7 @@ class PeerLost(NamedTuple):
 
 
 class PeerUnreachable(NamedTuple):
-    """An attempt to connect to an address that the node stays connected to failed, or the connection there ended."""
+    """An attempt to connect to an address of `Node.keep_connected` failed, or a connection to it ended."""
 
     address: Address
     reason: str
@@ -96,9 +96,9 @@ PeerEvent = PeerConnected | PeerInStep | PeerSilent | PeerLost | PeerUnreachable
 
 
 class PeerEvents(AsyncIterator[PeerEvent]):
-    """Later events of a node, for one reader on the node's loop. It ends when the node stops, or with `close`.
+    """Iterator of the later events of a node, for one reader on the node's loop.
 
-    At most `limits.MAX_PEER_EVENTS` events are queued.
+    It ends when the node stops or `close` is called. At most `limits.MAX_PEER_EVENTS` events are queued.
     """
 
     def __init__(self) -> None:
@@ -132,7 +132,7 @@ class PeerEvents(AsyncIterator[PeerEvent]):
 
 
 class PeerWatchers:
-    """Watchers that get the events of one node. On its loop."""
+    """Watchers that receive the events of one node. Use it on the node's loop."""
 
     def __init__(self) -> None:
         self._followers: Final[WeakSet[PeerEvents]] = WeakSet()
@@ -145,7 +145,7 @@ class PeerWatchers:
         return next(self._numbers)
 
     def follow(self) -> PeerEvents:
-        """Return an iterator of later events. It is weakly referenced."""
+        """Return an iterator of later events. This object holds only a weak reference to it."""
         found = PeerEvents()
         self._followers.add(found)
         if self.is_over:

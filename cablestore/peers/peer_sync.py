@@ -2,8 +2,8 @@
 
 For a peer that reconciles, the node waits until both stores are compared. Then it sends live requests for newer posts.
 
-Any other peer is requested to list its channels. For each followed channel, the node requests its state, its history in
-pages from the newest post back, and later posts with a live request. The offered posts go to a `Fetch`.
+From any other peer, the node requests the list of channels. For each followed channel, it requests the state and the
+history, in pages from the newest post back. A live request follows later posts. A `Fetch` requests the offered posts.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from cablestore.store.options import system_clock_ms
 
 _CHANNELS_AT_ONCE: Final = 8
 SURELY_ALL_NAMES: Final = 16_000
-"""A response with fewer names is complete: this many of the longest names fit into one."""
+"""A response with fewer names is complete: this many of the longest names fit into one response."""
 _ROUNDS: Final = 6
-"""Peers are requested to list their channels each round. Once in this many rounds, this includes peers that announce
-new ones, and channels without live requests are polled.
+"""Each round, channel lists are requested from peers that do not announce new channels. After this many rounds, they are
+requested from all peers, and channels without live requests are polled.
 """
 _MODERATION_TIMEOUT_S: Final = 5.0
-"""cable.rs does not know this request and does not answer."""
+"""Timeout of a moderation request. cable.rs does not know this request and does not answer."""
 
 
 def own_channels(reader: Reader) -> list[str]:
@@ -47,7 +47,7 @@ def own_channels(reader: Reader) -> list[str]:
 
 @asynccontextmanager
 async def _tasks() -> AsyncIterator[asyncio.TaskGroup]:
-    """Yield a task group that raises its first error itself, not in a group, so that callers can catch it by type."""
+    """Yield a task group that raises its first error without a group, so that callers can catch it by type."""
     try:
         async with asyncio.TaskGroup() as group:
             yield group
@@ -56,7 +56,7 @@ async def _tasks() -> AsyncIterator[asyncio.TaskGroup]:
 
 
 class PeerSync:
-    """The sync with one peer, which starts immediately. Offered posts go to `fetch`."""
+    """The sync with one peer, which starts immediately. `fetch` requests the offered posts."""
 
     def __init__(self, context: PeerContext, connection: Connection, fetch: Fetch, *, is_live: bool) -> None:
         self._context = context
@@ -77,7 +77,7 @@ class PeerSync:
         self._requests_channels = False
         """True if the peer announced new channels."""
         self._again = False
-        """True if everything must be requested again."""
+        """True if all followed channels must be requested again."""
         self.error: CableStoreError | None = None
         """The last error that made the store unreadable."""
         self.task: Final[asyncio.Task[None]] = context.life.run(self._run())
@@ -111,7 +111,7 @@ class PeerSync:
             self._context.log.error("cannot sync", extra={"peer": self._connection.name, "reason": str(error)})
 
     async def _sync_all(self) -> None:
-        """Fetch everything once. Posts of readable channels are fetched even if other channels fail."""
+        """Fetch all channels once. Posts of readable channels are fetched even if other channels fail."""
         await self._try(self._follow(requests_channels=not self._connection.coverage.is_all))
         await self._settle()
 
@@ -124,7 +124,7 @@ class PeerSync:
                 await connection.coverage.shared(limits.COMPARISON_WAIT_S)
 
     async def _when_compared(self) -> None:
-        """Fetch posts that comparisons do not cover over Cable: after the first comparisons, and after each that fails."""
+        """Request posts that comparisons do not cover, after the first comparisons and after each failed one."""
         if self._connection.is_met:
             coverage = self._connection.coverage
             await coverage.rest(limits.COMPARISON_WAIT_S)
@@ -191,7 +191,7 @@ class PeerSync:
         self._word.set()
 
     async def _request_again(self, *, requests_channels: bool) -> None:
-        """Request all followed channels and moderation again, and follow other channels."""
+        """Request all followed channels and moderation again, and follow new channels."""
         await self._together(
             [self._by_turns(self._poll, sorted(self._followed)), self._follow(requests_channels=requests_channels)]
         )
@@ -237,8 +237,8 @@ class PeerSync:
         """Run the work for each channel that is still followed when its turn comes.
 
         A peer limits the number of open requests, and a task for each channel would use memory. A channel whose data in
-        the store cannot be read is unfollowed, so that it is new in the next round. The others continue. Then the first
-        error is raised.
+        the store cannot be read is unfollowed, so that it is new in the next round. The other channels continue, then
+        the first error is raised.
         """
         left = iter(channels)
         errors: list[CableStoreError] = []
@@ -261,7 +261,7 @@ class PeerSync:
             raise errors[0]
 
     async def _new_channels(self, *, requests_channels: bool) -> list[str]:
-        """Return new channels to follow: the store's, and with `requests_channels` the peer's.
+        """Return new channels to follow: from the store, and with `requests_channels` also from the peer.
 
         A peer may invent names, so the number of channels without a post in the store is limited.
         """
@@ -284,7 +284,7 @@ class PeerSync:
         return found
 
     async def _listed(self, own: set[str]) -> set[str]:
-        """Request the names of the peer's channels, by offset while a response may be incomplete and returns new ones."""
+        """Request the names of the peer's channels. After a long response, request further names by offset."""
         listed: set[str] = set()
         offset = known = 0
         while True:

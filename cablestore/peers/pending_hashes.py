@@ -19,7 +19,7 @@ Peer = TypeVar("Peer", bound=Hashable)
 class PendingHashes(Generic[Peer]):
     """Hashes that the store lacks, by the peer from which each is requested.
 
-    A peer has at most `max_per_peer` of them. Further offers are rejected, and must be repeated later.
+    Each peer has at most `max_per_peer` of these hashes. Further offers are rejected, and must be repeated later.
     """
 
     def __init__(self, max_per_peer: int = limits.MAX_PENDING_HASHES_PER_PEER) -> None:
@@ -40,7 +40,7 @@ class PendingHashes(Generic[Peer]):
         return digest in self._holder
 
     def offer(self, peer: Peer, hashes: Iterable[bytes]) -> list[bytes]:
-        """Record that `peer` has these posts. Return those for which it had no room."""
+        """Record that `peer` has these posts. Return the hashes for which there was no room."""
         refused = []
         queue = self._queued[peer]
         for digest in hashes:
@@ -69,7 +69,7 @@ class PendingHashes(Generic[Peer]):
         return taken
 
     def hurry(self, hashes: Iterable[bytes]) -> None:
-        """Request these hashes first, from the peers in whose queues they are."""
+        """Move these hashes to the front of the queues that contain them."""
         first: defaultdict[Peer, list[bytes]] = defaultdict(list)
         for digest in hashes:
             holder = self._holder.get(digest)

@@ -1,6 +1,6 @@
 """The policy of a node: authors, channels and peers that it accepts, and limits of posts.
 
-It is a TOML file with these tables and keys, all of which may be missing:
+It is a TOML file with these optional tables and keys:
 
     [authors]                       [channels]         [peers]                         [posts]
     allow = ["<public key>"]        allow = ["news"]   allow = ["<host or key>"]       max-size = 4096
@@ -29,13 +29,13 @@ from cablestore.protocol.crypto import KEY_SIZE_BYTES
 from cablestore.protocol.dialect import LEGACY, Dialect
 
 NAME: Final = "policy.toml"
-"""File of the policy in the store's folder, if no other one is chosen."""
+"""Default file of the policy, in the store's folder."""
 REJECTED: Final = "the policy rejects the peer (`cablestore policy` shows it)"
 """Reason for the end of a connection."""
 Kind = Literal["author", "channel", "peer"]
 Action = Literal["allow", "deny", "remove"]
 TABLES: Final[dict[Kind, str]] = {"author": "authors", "channel": "channels", "peer": "peers"}
-"""Tables of the file by what their lists contain."""
+"""Tables of the file, by the kind of entries in their lists."""
 
 _MOST: Final = 10**9
 _SHOWN: Final = 60
@@ -43,32 +43,32 @@ _DIGITS: Final = frozenset("0123456789abcdef")
 
 
 class PostRate(NamedTuple):
-    """Posts per minute, and how many may arrive at once after a pause."""
+    """Maximum number of posts per minute, and of posts that may arrive at once after a pause."""
 
     posts_per_minute: int
     burst: int
 
 
 class Lists(Struct, frozen=True, rename="kebab"):
-    """Denied entries, and the only allowed ones unless `allow` is empty."""
+    """Denied and allowed entries. Unless `allow` is empty, all other entries are rejected."""
 
     allow: frozenset[str] = frozenset()
     deny: frozenset[str] = frozenset()
 
     def rejects(self, *names: str) -> bool:
-        """Return True if one of the names of something is denied, or if none of them is among the allowed ones."""
+        """Return True if one of `names` is denied, or if `allow` is not empty and contains none of them."""
         return not self.deny.isdisjoint(names) or (bool(self.allow) and self.allow.isdisjoint(names))
 
 
 class LimitedLists(Lists, frozen=True, rename="kebab"):
-    """Lists with a limit of posts for each entity, listed or not. `burst` is by default a minute's posts."""
+    """Lists with a limit of posts for each author or peer, listed or not. `burst` is `posts_per_minute` by default."""
 
     posts_per_minute: int | UnsetType = UNSET
     burst: int | UnsetType = UNSET
 
     @property
     def rate(self) -> PostRate | None:
-        """The limit, None if there is none."""
+        """The limit, None for unlimited."""
         if self.posts_per_minute is UNSET:
             return None
         return PostRate(self.posts_per_minute, self.posts_per_minute if self.burst is UNSET else self.burst)
@@ -81,7 +81,7 @@ class PostLimits(Struct, frozen=True, rename="kebab"):
 
 
 class Policy(Struct, frozen=True):
-    """Values of the file in their common spelling. Keys are in lower-case hex."""
+    """Values of the file in normalized spelling. Keys are in lower-case hex."""
 
     authors: LimitedLists = LimitedLists()
     channels: Lists = Lists()
@@ -92,7 +92,7 @@ class Policy(Struct, frozen=True):
 
     @property
     def has_rules(self) -> bool:
-        """True if the policy may reject anything."""
+        """True if the policy may reject posts or peers."""
         return self != Policy.EMPTY
 
 
@@ -100,7 +100,7 @@ Policy.EMPTY = Policy()
 
 
 def parse_policy(text: str, dialect: Dialect = LEGACY) -> Policy:
-    """Return the policy in a file's text. Raises ValueError with the key, what was found, and what is allowed."""
+    """Return the policy in the text of a file. Raises ValueError with the key, its value, and the expected values."""
     tables = tomllib.loads(text)
     _check_names("", tables, Policy)
     for name, kind in (("authors", LimitedLists), ("channels", Lists), ("peers", LimitedLists), ("posts", PostLimits)):
@@ -112,7 +112,7 @@ def parse_policy(text: str, dialect: Dialect = LEGACY) -> Policy:
         for key, value in table.items():
             _check_value(f"{name}.{key}", value)
         if "burst" in table and "posts-per-minute" not in table:
-            raise ValueError(f"{name}.burst needs {name}.posts-per-minute")
+            raise ValueError(f"{name}.burst requires {name}.posts-per-minute")
     for kind_of_entry, name in TABLES.items():
         for key in ("allow", "deny"):
             if key in tables.get(name, {}):
@@ -130,7 +130,7 @@ def read_policy(path: Path, dialect: Dialect = LEGACY) -> Policy:
 
 
 def chosen_action(text: str) -> Action:
-    """Return an action of a command. Raises ArgumentError."""
+    """Return `text` as an action. Raises ArgumentError if it is not an action."""
     for action in get_args(Action):
         if text == action:
             return cast(Action, action)
@@ -138,7 +138,7 @@ def chosen_action(text: str) -> Action:
 
 
 def chosen_kind(text: str) -> Kind:
-    """Return what a list contains. Raises ArgumentError."""
+    """Return `text` as a kind of list entries. Raises ArgumentError if it is not a kind."""
     for kind in TABLES:
         if text == kind:
             return kind
@@ -146,7 +146,7 @@ def chosen_kind(text: str) -> Kind:
 
 
 def entry_name(kind: Kind, text: str, dialect: Dialect = LEGACY) -> str:
-    """Return the common spelling of an author, a channel or a peer. Raises ArgumentError if it is invalid."""
+    """Return the normalized spelling of an author, a channel or a peer. Raises ArgumentError if it is invalid."""
     if kind == "channel":
         if not text:
             raise ArgumentError("invalid channel '': expected a name")

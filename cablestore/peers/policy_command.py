@@ -1,11 +1,11 @@
-"""The policy command: a program that judges posts. It gets a line of JSON for each post, and answers a line for each.
+"""The policy command: a program that judges posts. It reads a line of JSON for each post, and writes a line as the answer.
 
     {"id": "<hash>", "author": "<key>", "type": "text", "channel": "news", "timestamp_ms": 1700000000000,
      "size_bytes": 230, "text": "...", "address": "192.0.2.7", "peer": "<key, or null>"}
     {"id": "<hash>", "action": "accept", "msg": ""}
 
-The actions are accept, reject and drop. Answers may have any order. The process starts with the node. If it ends, answers
-something else or is late, it is started again, after pauses that grow. Meanwhile the posts are not judged.
+The actions are accept, reject and drop. Answers may have any order. The process starts with the node. If it exits,
+writes an invalid answer or is late, it is started again, after pauses that grow. Meanwhile the posts are not judged.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MAX_LINE_SIZE_BYTES: Final = 65_536
 _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 60.0
 _END_S: Final = 2.0
-"""Time in which the process may end after its input has ended."""
+"""Time for the process to exit after its input has been closed."""
 
 
 class CommandAnswer(msgspec.Struct, frozen=True):
@@ -38,20 +38,20 @@ class CommandAnswer(msgspec.Struct, frozen=True):
 
 
 class PolicyCommand:
-    """The process of a policy command. On the loop."""
+    """The process of a policy command. Use it on the loop."""
 
     def __init__(self, command: tuple[str, ...], log: Logger) -> None:
         self._command = command
         self._log = log
         self._process: Process | None = None
         self._is_tried = asyncio.Event()
-        """Set when the process was started for the first time, or could not be."""
+        """Set after the first attempt to start the process."""
         self._pending: dict[str, asyncio.Future[CommandAnswer | None]] = {}
         self._room = asyncio.Semaphore(limits.MAX_COMMAND_POSTS)
         self._reason = ""
-        """Why the present process was ended, or ""."""
+        """Why this node killed the present process, or ""."""
         self.failure = ""
-        """Why the last process failed, or "" since the next one has answered."""
+        """Why the last process failed, or "" after an answer of the present process."""
 
     @property
     def pending(self) -> int:
@@ -102,7 +102,7 @@ class PolicyCommand:
                 start_new_session=True,  # Ctrl-C on the terminal must not end it before this node
             )
         except (OSError, ValueError) as error:
-            self.failure = f"it cannot be started: {getattr(error, 'strerror', None) or error}"
+            self.failure = f"cannot start the command: {getattr(error, 'strerror', None) or error}"
             self._is_tried.set()
             return False
         self._process = process
@@ -112,7 +112,7 @@ class PolicyCommand:
             async for line in process.stdout:
                 self._take(msgspec.json.decode(line, type=CommandAnswer))
                 answered, self.failure = True, ""
-            self.failure = self._reason or f"it ended with status {await process.wait()}"
+            self.failure = self._reason or f"the command exited with status {await process.wait()}"
         except ValueError as error:  # also a line that is too long
             self.failure = f"invalid answer: {error}"
         finally:
@@ -127,12 +127,12 @@ class PolicyCommand:
     def _take(self, answer: CommandAnswer) -> None:
         future = self._pending.pop(answer.id, None)
         if future is None:
-            raise ValueError(f"no post waits for an answer with the id {answer.id[:80]!r}")
+            raise ValueError(f"unknown or already answered id {answer.id[:80]!r}")
         if not future.done():
             future.set_result(answer)
 
     def _fail(self, process: Process, reason: str) -> None:
-        """End the process. Its posts are not judged."""
+        """Kill the process. Its posts are not judged."""
         if self._process is process and not self._reason:
             self._reason = reason
             with suppress(ProcessLookupError):
@@ -140,7 +140,7 @@ class PolicyCommand:
 
 
 async def _end(process: Process) -> None:
-    """Close the input of a process, and kill it if it does not exit soon."""
+    """Close the input of a process, and kill it if it does not exit within `_END_S`."""
     if process.stdin is not None:
         process.stdin.close()
     try:

@@ -29,7 +29,10 @@ class PolicyKeeper:
         *,
         is_chosen: bool,
     ) -> None:
-        """Read the file, which may be missing unless it `is_chosen`. `changed` is called on the loop. Raises NodeError."""
+        """Read the file, which may be missing unless `is_chosen` is True. Raises NodeError.
+
+        `changed` is called on the loop after each change.
+        """
         self.path: Final = path
         self.version = 0
         self._dialect = dialect
@@ -40,7 +43,10 @@ class PolicyKeeper:
         self.policy = self._read()
 
     def reload(self) -> bool:
-        """Read the file again. Return True if the policy changed. Raises NodeError, and then the old policy stays."""
+        """Read the file again. Return True if the policy changed.
+
+        Raises NodeError if the file is invalid. Then the old policy remains in force.
+        """
         with self._changing:
             return self._set(self._read())
 

@@ -1,9 +1,9 @@
-"""The quota of a store: its maximum size, and the space that must stay free on its disk.
+"""The quota of a store: its maximum size, and the minimum free space on its disk.
 
 Room is the number of bytes until the nearer of both limits. While it is larger than a margin, all posts are accepted.
-Within the margin, texts are accepted if they are new and of a followed channel, and at the limit no texts. Other posts
-are actions, which are accepted until the limit is exceeded by the size of the margin. Each address has a share of the
-margin for each day, unless this node connected to it. Posts of the owner and of moderators are always accepted.
+Within the margin, a text is accepted if it is new and its channel is followed. At the limit, all texts are rejected.
+Other posts are accepted until the limit is exceeded by the size of the margin. Each address may use a share of the
+margin per day, unless this node connected to it. Posts of the local user and of moderators are always accepted.
 """
 
 from __future__ import annotations
@@ -31,23 +31,25 @@ from cablestore.views import membership
 
 _DAY_MS: Final = 86_400_000
 _ROWS_SIZE_BYTES: Final = 1_000
-"""Approximate size of the rows of one post beside the post itself."""
+"""Approximate size of the rows of one post, without the post itself."""
 _PARTS: Final = 16
-"""Measurements within the margin, at least, if the store grows as fast as the received posts."""
+"""Divisor of the margin. The result is the growth after which the store is measured again, and the reserve that is
+necessary to leave a state.
+"""
 
 
 class QuotaState(StrEnum):
-    """How much room is left."""
+    """State of the quota, by the room that is left."""
 
     OFF = "off"
     """The store has no quota."""
     OK = "ok"
     NEAR = "near"
-    """Only new texts of followed channels, and actions, are accepted."""
+    """Texts are accepted only if they are new and in a followed channel. Other posts are accepted."""
     FULL = "full"
-    """Only actions are accepted."""
+    """Texts are rejected. Other posts are accepted."""
     EXCEEDED = "exceeded"
-    """Only posts of the owner and of moderators are accepted."""
+    """Only posts of the local user and of moderators are accepted."""
 
 
 _ORDER: Final = (QuotaState.OFF, QuotaState.OK, QuotaState.NEAR, QuotaState.FULL, QuotaState.EXCEEDED)
@@ -61,7 +63,7 @@ class QuotaLimits(NamedTuple):
 
     @property
     def margin_bytes(self) -> int:
-        """Room within which posts are chosen: a part of the smaller limit."""
+        """Room within which only some posts are accepted: a part of the smaller limit."""
         given = [each for each in self if each]
         return int(min(given, default=0) * limits.QUOTA_MARGIN)
 
@@ -72,7 +74,7 @@ def quota_limits(settings: NodeSettings) -> QuotaLimits:
 
 
 class Quota:
-    """The quota of a node. On the loop, except for the measurements."""
+    """The quota of a node. Use it on the loop."""
 
     def __init__(
         self,
@@ -84,7 +86,7 @@ class Quota:
         followed: frozenset[str] | None,
         eased: Callable[[], None],
     ) -> None:
-        """`followed` are the chosen channels, if any. `eased` is called when posts are accepted that were not before."""
+        """`followed` are the channels in the settings, if any. `eased` is called when more posts become acceptable."""
         self._store = store
         self._reads = reads
         self._writes = writes
@@ -107,7 +109,7 @@ class Quota:
         self.state = QuotaState.OFF
 
     def change(self, given: QuotaLimits) -> None:
-        """Apply other limits from the next measurement on."""
+        """Change the limits. If they differ, measure at the next `check`."""
         if given != self._limits:
             self._limits, self._measured_s = given, -math.inf
 
@@ -145,7 +147,7 @@ class Quota:
             return self._joined
 
     def _state_of(self, room: int) -> QuotaState:
-        """Return the state for some room. A state is left only with some room in reserve, so that it does not alternate."""
+        """Return the state for `room` bytes. A state ends only when a reserve is free, so that states do not alternate."""
         margin = self._limits.margin_bytes
         reserve = margin // _PARTS
         for state, least in ((QuotaState.EXCEEDED, -margin), (QuotaState.FULL, 0), (QuotaState.NEAR, margin)):
@@ -184,7 +186,7 @@ class Quota:
     def rejects(self, post: Post, address: str | None, now_ms: int) -> bool:
         """Return True if a post of another user must not be stored now.
 
-        Otherwise count it, near the limit also to its address, if given.
+        Otherwise count its size. Near the limit, also charge it to the address, if one is given.
         """
         is_rejected = self._rejects(post, address, now_ms)
         if not is_rejected:
@@ -203,7 +205,7 @@ class Quota:
         return address is not None and not self._has_share(address, len(post.raw), now_ms)
 
     def _has_share(self, address: str, size_bytes: int, now_ms: int) -> bool:
-        """Return True if the address may use so much of the margin, and count it."""
+        """Return True if the address may use `size_bytes` of the margin, and then charge them to the address."""
         if self._day != (day := now_ms // _DAY_MS):
             self._day = day
             self._used.clear()

@@ -17,7 +17,7 @@ class Rate:
         self.bytes_per_s = 0.0
 
     def update(self, now_s: float, size_bytes: int) -> None:
-        """Take the present number of bytes into account."""
+        """Update the rate with the present total number of bytes."""
         passed_s = now_s - self._at_s
         if passed_s > 0:
             weight = 1 - math.exp(-passed_s / _WINDOW_S)

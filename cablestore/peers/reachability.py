@@ -10,7 +10,7 @@ from cablestore.peers.network_watch import NetworkWatch, SleepDetector
 
 
 class Reachability:
-    """The checks of one node. On its loop."""
+    """The checks of one node. Use it on the node's loop."""
 
     def __init__(self, context: PeerContext, links: Iterable[PeerLink]) -> None:
         """`links` are the connections of both ports."""

@@ -1,4 +1,4 @@
-"""The reconciliation port: reconciliation without Cable. TCP, length-prefixed frames, encrypted with a cabal key."""
+"""The reconciliation port: reconciliation without Cable, in length-prefixed frames. A cabal key encrypts them."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class ReconcileConnection(PeerLink):
 
 
 class ReconcilePort(PeerListener[PeerLink]):
-    """The reconciliation ports that a node listens on, and its connections to those of others."""
+    """The reconciliation ports of a node, with the connections to and from such ports."""
 
     def __init__(self, context: PeerContext, reconciler: Reconciler, links: set[PeerLink]) -> None:
         super().__init__(context, partial(ReconcileConnection, context, self), links, "reconciling")

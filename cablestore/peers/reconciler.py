@@ -1,7 +1,7 @@
 """The schedule of reconciliations: with which peers, when, and how many at a time.
 
-The side that connected begins. It first compares all posts. It repeats that when either store has changed, and once a
-day. In between it compares the recent posts at intervals.
+The side that connected begins. It compares all posts first, whenever either store has changed, and once a day. In
+between, it compares the recent posts at intervals.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ from cablestore.reconcile.messages import (
 from cablestore.store.options import system_clock_ms
 
 _JITTER: Final = 0.1
-"""Random part of an interval, so that nodes that started together spread out."""
+"""Random part of an interval, so that nodes that started together do not reconcile at the same moments."""
 _BUSY_S: Final = (1.0, 10.0)
 """Limits of the random pause before the next request to a busy peer."""
 _END_WAIT_S: Final = 2.0
 """Timeout for the end of the previous conversation."""
 _AGAIN_WAIT_S: Final = 20.0
-"""Maximum time to request posts that lost peers did not deliver before a peer's conversation starts."""
+"""Maximum wait for posts that lost peers did not deliver, before a conversation that a peer begins."""
 
 _MAX_LOGGED_S: Final = 253_402_300_799
 """The last second of a date with a four-digit year."""
@@ -64,21 +64,21 @@ _UNDER_WAY: Final = "another reconciliation with this peer is running"
 _UNDECIDED: Final = ("refused", "stopped")
 """Outcomes that do not show whether the stores are equal."""
 _BROKEN_OFF: Final = ("lost", "silent", "limit")
-"""Outcomes after which the missing posts that were found are requested."""
+"""Outcomes after which the posts that were found to be missing are requested."""
 
 
 class ReconcileJob(NamedTuple):
-    """Work of one conversation, or of several."""
+    """Work of one or more conversations."""
 
     link: PeerLink
     terms: Terms
     report: ReconcileReport
-    """Gets the counts."""
+    """Receives the counts."""
     is_complete: bool = False
     """True if it compares all common posts, so that the stores are in step if nothing differs."""
     purpose: Purpose = Purpose.RECONCILE
     progress: Callable[[int], None] | None = None
-    """Gets the number of posts as they are stored."""
+    """Called with the number of posts that were just stored."""
 
 
 def jittered(pause_s: float, spread: Callable[[float, float], float] = random.uniform) -> float:
@@ -87,7 +87,7 @@ def jittered(pause_s: float, spread: Callable[[float, float], float] = random.un
 
 
 class Reconciler:
-    """All reconciliations of a node. On the loop, except for the work of the thread."""
+    """All reconciliations of a node. Use it on the loop. A separate thread compares."""
 
     def __init__(self, context: PeerContext, sync: Sync, links: Iterable[PeerLink]) -> None:
         """`links` are the connections of both ports."""
@@ -100,10 +100,10 @@ class Reconciler:
         self._thread = ThreadPoolExecutor(1, "cablestore-reconcile")
         self._by_link: Final[dict[PeerLink, Reconciliation]] = {}
         self._by_peer: Final[dict[str, Reconciliation]] = {}
-        """By static key or address of the peer."""
+        """Reconciliations by the static key or the address of the peer."""
         self._senders: Final[WeakKeyDictionary[PeerLink, set[asyncio.Future[None]]]] = WeakKeyDictionary()
-        """Ends of the conversations that transfer the same posts as the peer's own conversation, which ended for that
-        reason.
+        """Conversations that a peer waits for, as futures of their ends. The conversation with the peer ended because
+        they transfer the same posts.
         """
 
     def __len__(self) -> int:
@@ -115,12 +115,12 @@ class Reconciler:
         return link in self._by_link
 
     def close(self) -> None:
-        """End the thread. All tasks must have ended."""
+        """Stop watching the store, and end the thread. All tasks must have ended."""
         self._agreements.close()
         self._thread.shutdown()
 
     def compare_again(self) -> None:
-        """Compare everything with all peers again: rejected posts may be acceptable now."""
+        """End all agreements, so that all posts are compared again: rejected posts may be acceptable now."""
         for link in self._links:
             self._agreements.failed(link)
 
@@ -163,14 +163,14 @@ class Reconciler:
             await self._rest(agreement, pause_s)
 
     async def _everything(self, link: PeerLink, report: ReconcileReport) -> None:
-        """Reconcile all common posts. After transfers, compare again, so that both know that the stores are equal."""
+        """Reconcile all common posts. After transfers, compare again, so that both sides know the result."""
         job = ReconcileJob(link, self.own_terms(), report, is_complete=True)
         await self._all_of(job)
         if report.moved:
             await self._all_of(job)
 
     async def _rest(self, agreement: Agreement, pause_s: float) -> None:
-        """Wait for the next turn. It is earlier if a store has changed and then stays unchanged for a while."""
+        """Wait for `pause_s`, or until a store has changed and this store then remained unchanged for a while."""
         with suppress(TimeoutError):
             async with asyncio.timeout(pause_s):
                 await agreement.ended.wait()
@@ -186,7 +186,7 @@ class Reconciler:
         return self.own_terms().narrowed(Terms(from_ms=from_ms, until_ms=until_ms))
 
     def own_terms(self) -> Terms:
-        """Return the terms of this node: the followed channels. A node without any sends posts and accepts none."""
+        """Return the terms of this node: channels and times. A node that follows no channels only sends posts."""
         settings = self._context.settings
         channels = None
         if settings.channels:
@@ -239,7 +239,7 @@ class Reconciler:
         return report
 
     async def until_equal(self, job: ReconcileJob) -> None:
-        """Reconcile, and repeat that after limits of a conversation as long as posts are transferred."""
+        """Reconcile. Repeat this after each conversation that ended at a limit, as long as posts are transferred."""
         moved = -1
         while True:
             try:
@@ -256,15 +256,15 @@ class Reconciler:
     async def _all_of(self, job: ReconcileJob) -> None:
         """Reconcile all posts of the terms with a peer, from the point where the last connection broke.
 
-        If connections break, it is done in parts, the newest first, and completed parts are not repeated. Raises
-        CableStoreError like `_talk`.
+        If connections break, the posts are reconciled in parts, the newest first. Parts that an earlier connection
+        completed are compared again at the end. Raises CableStoreError like `_talk`.
         """
         was_begun = await self._all_that_is_left(job)
         if was_begun:  # parts of an earlier connection may have changed since; to compare them again is cheap
             await self._all_that_is_left(job)
 
     async def _all_that_is_left(self, job: ReconcileJob) -> bool:
-        """Reconcile the parts that no earlier connection completed. Return True if an earlier one completed any."""
+        """Reconcile the parts that no earlier connection completed. Return True if one completed a part."""
         keep_ms = self._context.settings.reconcile_all_every_s * 1000
         marks = await self._context.current_marks()
         time_ranges = TimeRanges(marks, _peer_of(job.link), job.terms, now_ms=system_clock_ms(), keep_ms=keep_ms)
@@ -286,7 +286,7 @@ class Reconciler:
         return time_ranges.was_begun or time_ranges.is_void
 
     async def _talk(self, job: ReconcileJob) -> None:
-        """Reconcile once with a peer, and add to the report.
+        """Reconcile once with a peer, and add the counts to the report.
 
         Raises CableStoreError. The posts received before an error are stored.
         """
@@ -327,7 +327,7 @@ class Reconciler:
             current.over.add_done_callback(lambda _: self._agreements.receive(link, frame))
 
     def _asked(self, link: PeerLink, frame: bytes) -> None:
-        """Answer a peer that begins a conversation. The end of the previous one may not have been noticed here yet."""
+        """Answer a peer that begins a conversation. This node may not have noticed the end of the previous one yet."""
         error = size_error(frame)
         if error is not None:
             link.faulted("reconciliation", str(error))
@@ -360,7 +360,7 @@ class Reconciler:
     def _rejection(self, link: PeerLink) -> str:
         """Return why a conversation with this peer cannot begin now, or "". Another conversation may be stopped for it."""
         if self._context.writes.failure:
-            return "posts cannot be stored"
+            return "cannot store posts"
         others = [current for current in self._by_link.values() if current.link is not link and not current.is_stopping]
         if len(others) < self._context.settings.max_talks:
             return ""
@@ -485,7 +485,7 @@ def _is_failure(error: CableStoreError) -> bool:
 
 
 def is_limit(error: CableStoreError) -> bool:
-    """Return True if a conversation ended at a limit of either side, so that another one must find the rest."""
+    """Return True if a conversation ended at a limit of either side, so that another one finds the rest."""
     return isinstance(error, ReconcileLimitError) or (isinstance(error, PeerRefusedError) and error.reason == "limit")
 
 

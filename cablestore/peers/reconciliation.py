@@ -1,4 +1,4 @@
-"""One reconciliation in progress: frames between a link, the thread that compares, and the thread that stores."""
+"""One reconciliation in progress: it passes frames and posts between a link and the threads that compare and store."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from cablestore.store.queries import Snapshot
 T = TypeVar("T")
 Job = Callable[[], list[ArrivedPosts]]
 _GENUINE: Final = frozenset({Verdict.ACCEPTED, Verdict.DUPLICATE, Verdict.DELETED, Verdict.DROPPED, Verdict.BLOCKED})
-"""Verdicts that do not count against the peer."""
+"""Verdicts of posts that the report does not count as refused."""
 
 
 class LostError(ReconcileError):
@@ -42,7 +42,7 @@ class SilentError(ReconcileError):
 
 
 class Reconciliation:
-    """A conversation with one peer. `run` completes it; meanwhile `received` gets the peer's frames."""
+    """A conversation with one peer. `run` completes it. Meanwhile, `received` accepts the peer's frames."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class Reconciliation:
         return self._waited_s + (0.0 if self._waits_since_s is None else now_s - self._waits_since_s)
 
     def stop_for_another(self) -> None:
-        """End the conversation in favour of another one. The peer receives the reason BUSY and tries again later."""
+        """End the conversation so that another one can begin. The peer receives the reason BUSY and tries again later."""
         self.is_stopping = True
         self._jobs.put_nowait(self._end_for_another)
 
@@ -191,7 +191,7 @@ class Reconciliation:
         return []
 
     def _items(self, channels: frozenset[str] | None) -> OrderedSet:
-        """Return the ids of one state of the store. Its snapshot stays open until the conversation ends. In the thread."""
+        """Return the ids of one state of the store. The snapshot remains open until the end. Runs in the thread."""
         self._snapshot = self._context.store.snapshot()
         self.place = LogPosition.of(self._snapshot.reader)
         return stored_set(self._snapshot.reader, channels)
@@ -206,7 +206,7 @@ class Reconciliation:
             self.link.send_frames(self.link.coverage.read(compared, place))
 
     def _post(self, digest: bytes) -> Post | None:
-        """Return a post that the peer lacks, None if it was removed or the peer may not get it. In the thread."""
+        """Return a post that the peer lacks, None if it was removed or the peer may not get it. Runs in the thread."""
         post = self._context.store.get(digest)
         is_given = post is not None and self.link.audience.may_get(post.raw, self._context.dialect)
         return post if is_given else None
@@ -217,7 +217,7 @@ class Reconciliation:
         if error is not None:
             self._fetches.not_stored(posts)
             self.unstored += len(posts)
-            self._jobs.put_nowait(StorageError(f"received posts could not be stored: {error}"))
+            self._jobs.put_nowait(StorageError(f"cannot store received posts: {error}"))
             return
         outcomes = stored.result()
         for outcome in outcomes:
@@ -250,7 +250,7 @@ class Reconciliation:
         self.lose("the connection ended" if closed.cancelled() else closed.result())
 
     def lose(self, why: str) -> None:
-        """End the conversation after all pending work, unless that completes it."""
+        """End the conversation after all pending work, unless the work completes it."""
         self._jobs.put_nowait(
             LostError(f"the connection ended during the reconciliation: {why}. Received posts are stored")
         )
@@ -260,13 +260,13 @@ class Reconciliation:
         if isinstance(error, ReconcileLimitError):
             self._say_end(EndReason.LIMIT, str(error))
         elif isinstance(error, StorageError):
-            self._say_end(EndReason.STORAGE, "posts cannot be stored")
+            self._say_end(EndReason.STORAGE, "cannot store posts")
         elif isinstance(error, PeerRefusedError):
             self.link.send_frames(self.talk.output())  # this node may have sent the refusal
         elif isinstance(error, ReconcileError) and not isinstance(error, LostError):
             self._say_end(EndReason.FAULT, str(error))
         elif not isinstance(error, ReconcileError):
-            self._say_end(EndReason.OTHER, "the store cannot be read")
+            self._say_end(EndReason.OTHER, "cannot read the store")
         return error
 
     def _say_end(self, reason: EndReason, text: str) -> None:

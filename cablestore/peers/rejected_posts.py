@@ -15,12 +15,12 @@ class RejectionReason(StrEnum):
     CHANNEL = "channel"
     SIZE = "size"
     AUTHOR_RATE = "author_rate"
-    """Its author sends more posts than the policy allows. It is requested again later."""
+    """The author sends more posts than the policy allows. The post is requested again later."""
     QUOTA = "quota"
     COMMAND = "command"
-    """The policy command rejected it."""
+    """The policy command rejected the post."""
     COMMAND_DROP = "command_drop"
-    """The policy command dropped it, which the log does not mention."""
+    """The policy command dropped the post. Dropped posts are not logged."""
     COMMAND_FAILURE = "command_failure"
     """The policy command did not answer."""
 
@@ -51,7 +51,10 @@ class RejectedPosts:
         return self._reasons.get(digest)
 
     def forget(self, reason: RejectionReason | None = None) -> bool:
-        """Forget the posts with a reason, or all. Return False if there were none, so that none can be accepted now."""
+        """Forget the posts with a reason, or all posts.
+
+        Return True if posts were forgotten now, or earlier because there were too many. They may be acceptable now.
+        """
         gone = [digest for digest, found in self._reasons.items() if reason in (None, found)]
         for digest in gone:
             del self._reasons[digest]

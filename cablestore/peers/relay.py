@@ -1,9 +1,9 @@
 """Forwarding of legacy requests by their ttl, and of the answers back to the requesting peer.
 
-A request with ttl > 0 is forwarded to all other peers with the legacy dialect. It has the same id and a ttl of one less
-(wire.md draft 1, 5.2.1). Their answers are sent only to the requesting peer, after an `Inspector` has checked them:
-posts that this node would reject are not forwarded. The store and all peers share the limit of a request. A hash is
-sent once. A request that returns on another path is not answered again.
+A request with ttl > 0 is forwarded to all other peers with the legacy dialect. The forwarded request has the same id and
+a ttl reduced by one (wire.md draft 1, 5.2.1). An `Inspector` checks the answers, and they are sent only to the requesting
+peer. Posts that this node would reject are not forwarded. The limit of a request applies to the answers of the store and
+all peers together. Each hash is sent once. A request that returns on another path is not answered again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cablestore.protocol.varint import MAX_VARINT
 
 
 class Inspector(Protocol):
-    """Checks posts and hashes that peers send for others, and forwards the permitted ones.
+    """Inspector of posts and hashes that peers send for other peers. It forwards the permitted items.
 
     It calls the route once for each part, now or later, even if nothing is permitted.
     """
@@ -55,7 +55,7 @@ class Route:
         self._is_live: Final[bool] = exchange.request.is_live
 
     def forward(self, sessions: Iterable[Session], now_s: float, hashes: tuple[bytes, ...] | None = None) -> None:
-        """Forward the request to other peers. In a post request, only `hashes`, which the store lacks."""
+        """Forward the request to other peers. A post request is forwarded only for `hashes`, which the store lacks."""
         ttl = self.exchange.request.ttl
         request: Request = self.exchange.request._replace(ttl=ttl - 1)
         if hashes is not None and isinstance(request, PostRequest):
@@ -88,7 +88,7 @@ class Route:
     def _may_ask(session: Session, request: Request) -> bool:
         """Return True if a peer forwards by ttl, does not know this request yet, and has capacity left.
 
-        Half of the requests that a peer accepts are reserved for this node.
+        Half of the requests that a peer accepts are reserved for requests of this node itself.
         """
         is_known = request.request_id in session.to_answer or request.request_id in session.open_requests
         has_room = len(session.open_requests) < limits.MAX_REQUESTS_ALIVE // 2
@@ -127,7 +127,7 @@ class Route:
     def hold(self) -> None:
         """Wait for one more source: a peer, or its items under inspection.
 
-        A live answer of other peers does not end.
+        Sources of a live request are not counted, because their answers do not end.
         """
         self.exchange.holds += not self._is_live
 
@@ -167,7 +167,7 @@ class Route:
 
 
 class ForwardedRequest(NamedTuple):
-    """Receives the answer of a request that was forwarded to `sender`."""
+    """Receiver of the answer to a request that was forwarded to `sender`."""
 
     route: Route
     sender: Session
@@ -178,11 +178,11 @@ class ForwardedRequest(NamedTuple):
 
 
 class Loops:
-    """Remembers which request came from which peer, to detect a request that returns on another path."""
+    """Record of the peer that sent each request, to detect a request that returns on another path."""
 
     def __init__(self) -> None:
         self._seen: OrderedDict[bytes, ref[Session]] = OrderedDict()
-        """The session of the first request, by request id. A weak reference."""
+        """Weak references to the session that sent each request first, by request id."""
 
     def is_loop(self, session: Session, request: Request, alive: Collection[Session]) -> bool:
         """Return True if this request came from another connected peer, or from this node. Otherwise remember it.

@@ -35,7 +35,7 @@ class SyncReport:
 class ReconcileReport:
     """Counts of a reconciliation, in one or several conversations.
 
-    Sizes are those of frames, without encryption.
+    Sizes are in bytes of frames before encryption.
     """
 
     talks: int = 0
@@ -52,7 +52,7 @@ class ReconcileReport:
     """Received posts that could not be stored."""
     here_only: int = 0
     there_only: int = 0
-    """Differences that were found."""
+    """Posts that only this store had, and posts that only the peer had."""
     rounds: int = 0
     """Payloads of the peer that were compared."""
     sent_comparing_size_bytes: int = 0
@@ -62,7 +62,7 @@ class ReconcileReport:
     differing_ms: list[tuple[int, int]] = field(default_factory=list)
     """Half-open time ranges in milliseconds, found by an audit, in which posts differ that no reconciliation finds."""
     is_by_design: bool = False
-    """True if somebody forged the posts of these times to have the same XOR."""
+    """True if posts in these time ranges were forged to make their XOR equal."""
     seconds: float = 0.0
 
     @property

@@ -15,7 +15,7 @@ from cablestore.protocol.message import Request
 
 @dataclass(slots=True, eq=False)
 class CollectedAnswer:
-    """Collects the answer to a request: hashes or names, and its end."""
+    """Collector of the answer to a request: hashes or names, and its end."""
 
     requests: Final[Requests]
     done: Final[asyncio.Future[Step]]
@@ -47,7 +47,7 @@ class CollectedAnswer:
 
 
 class Requests:
-    """Requests of one sync for hashes and names. Hashes go to `fetch`."""
+    """Requests of one sync for hashes and names. `fetch` requests the posts of these hashes."""
 
     def __init__(self, connection: Connection, fetch: Fetch, loop: asyncio.AbstractEventLoop) -> None:
         self._connection = connection

@@ -1,7 +1,7 @@
 """Restrictions: the prohibitions of moderation, as of the last read of the store (moderation.md 4.6, 5.1).
 
-Disconnected and restricted peers follow only from public actions, so that private actions are not disclosed. The
-channels that the node does not request follow from all actions: peers can at most notice missing requests.
+Only public actions disconnect and restrict peers, so that private actions are not disclosed. All actions determine the
+channels that the node does not request, because peers can at most notice missing requests.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class Restrictions:
 
 
 class RestrictionKeeper:
-    """The restrictions of a node. On the loop; readable in any thread."""
+    """The restrictions of a node. Use it on the loop. `now` and `audience` are usable in any thread."""
 
     def __init__(self, store: CableStore, reads: ReadThread, changed: Callable[[frozenset[str], bool], None]) -> None:
-        """`changed` gets the newly dropped channels, and whether rejected posts may be admitted now."""
+        """`changed` is called with the newly dropped channels, and with True if rejected posts may be admitted now."""
         self._store = store
         self._reads = reads
         self._changed = changed
@@ -77,7 +77,7 @@ class RestrictionKeeper:
     def on_changes(self, changes: Iterable[LiveChange]) -> None:
         """Read the restrictions again if moderation actions are among the changes.
 
-        The read may be delayed. Meanwhile a newly blocked peer gets none of the changes from the block on.
+        The read may be delayed. Until then, a newly blocked peer receives only the notice of the block.
         """
         acts = [item for item in changes if item.subject in _ON_MODERATION]
         if acts:
@@ -89,7 +89,7 @@ class RestrictionKeeper:
             self.read_soon()
 
     def _keep_out(self) -> None:
-        """Withhold everything but the notice from newly blocked users, unless they are unblocked meanwhile."""
+        """Withhold all posts except the notice from newly blocked users, unless they are unblocked meanwhile."""
         for user in list(self._newly_blocked):
             act = self._block_of(user)
             if act is not None:
@@ -151,7 +151,7 @@ class RestrictionKeeper:
         self._changed(self.now.channels - before.channels, is_eased or not before.refused <= self.now.refused)
 
     def _note(self, error: BaseException) -> None:
-        """Log an error once while it persists. The caller of the first read gets it, and the node ends."""
+        """Log an error once while it persists. An error of the first read is not logged: it ends the node."""
         is_new = self.failure != str(error) and bool(self._read_from)
         self.failure = str(error)
         if is_new and not isinstance(error, StoreClosedError):

@@ -1,4 +1,4 @@
-"""Serving: the requests of all peers are answered, forwarded to other peers, and kept live."""
+"""Serving: answers to the requests of all peers, forwarding to other peers, and live requests."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from cablestore.protocol.post import peek_type
 from cablestore.protocol.session import Session
 
 FORWARDS_TICK_S: Final = limits.RELAY_STEP_S / 2
-"""Interval of checks of forwarded requests. The other half of the step is for the transfer of the answer."""
+"""Interval of checks of forwarded requests: half of RELAY_STEP_S. The other half is for the transfer of the answer."""
 _GRACE_POLL_S: Final = 0.01
 """Interval at which a stopping node checks whether peers have requested the announced posts."""
 _ROWS_PER_FORWARD: Final = 20
@@ -34,7 +34,10 @@ _ROWS_PER_FORWARD: Final = 20
 
 
 class Serving:
-    """Answers, forwards and live requests of a node. On the loop, with a thread to inspect and one to follow the log."""
+    """Answers, forwarded requests and live requests of a node. Use it on the loop.
+
+    One thread inspects forwarded items, and another one follows the arrival log.
+    """
 
     def __init__(
         self, context: PeerContext, connections: Collection[Connection], sync: Sync, node_ids: NodeIds
@@ -67,7 +70,7 @@ class Serving:
     # --- connections ---------------------------------------------------------------------------
 
     def note_connection(self) -> None:
-        """Read the restrictions if a peer connects after a time without peers, when changes were not followed."""
+        """Read the restrictions if changes were not followed before, because no peer was connected."""
         if self._feed.has_skipped:
             self._feed.has_skipped = False
             self._context.restrictions.read()
@@ -104,8 +107,8 @@ class Serving:
     def request(self, connection: Connection, exchange: Exchange) -> bool:
         """Start to process a request of the peer. Return False if it was rejected and must not be answered.
 
-        That happens if the request returned in a loop, or if the peer has too many equal live requests, each of which
-        gets all changes.
+        A request is rejected if it came from this node or returned in a loop. So is a live request if the peer already
+        has too many equal requests, because each of them receives all changes.
         """
         request = exchange.request
         if self._is_refused(connection, request):
@@ -124,14 +127,14 @@ class Serving:
         if self._node_ids.leads_here(connection):
             return True
         if request.is_live and self.live.alike(connection, request) >= limits.MAX_LIVE_ALIKE:
-            connection.faulted(Fault.TOO_MANY_REQUESTS.value, "live requests for the same")
+            connection.faulted(Fault.TOO_MANY_REQUESTS.value, "equal live requests")
             return True
         self._context.metrics.requests[type(request)].inc()
         may_loop = request.ttl > 0 and self._context.settings.relays
         return may_loop and self._loops.is_loop(connection.session, request, self.by_session)
 
     def _is_forwarded(self, connection: Connection, request: Request) -> bool:
-        """Return True if the request is forwarded to other peers. Requests for dropped channels are not."""
+        """Return True if the request is forwarded to other peers. Requests for dropped channels are not forwarded."""
         if request.ttl == 0 or not self._context.settings.relays or connection.is_banished:
             return False
         if isinstance(request, ListRequest) and request.offset > 0:
@@ -218,7 +221,7 @@ class Serving:
             connection.flush()
 
     def _answered_here(self, route: Route, answer: Answer) -> None:
-        """Add the store's part to a forwarded request. Post requests are only forwarded now."""
+        """Add the answer of the store to a forwarded request. A post request is forwarded only now, for missing posts."""
         route.names.update(answer.names)
         if isinstance(route.exchange.request, PostRequest):
             route.fresh(answer.found)

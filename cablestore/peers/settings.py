@@ -1,4 +1,4 @@
-"""Settings of a node. `cablestore.limits` has the default of every number, with its reason."""
+"""Settings of a node. `cablestore.limits` defines most default values, with the reason for each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cablestore.store.keep_ages import KeepAges
 SYNC_OVERLAP_MS: Final = 3_600_000
 FULL_PASS_EVERY_MS: Final = 86_400_000
 PAGE_HASHES: Final = 4_096
-"""Maximum answer size of existing clients."""
+"""Maximum number of hashes in an answer of existing clients."""
 
 
 def _option(default: Any, meaning: str, *, name: str = "", unit: str = "", least: int = 1) -> Any:
@@ -35,32 +35,34 @@ class NodeSettings:
     connections, as in existing clients.
     """
     prologue: bytes = PROLOGUE
-    """Part of the handshake; cable-handshake.ts 1.0 has b"CABLE1.0"."""
+    """Part of the handshake. cable-handshake.ts 1.0 uses b"CABLE1.0"."""
     has_separate_static_key: bool = False
     """True if the handshake uses a separate key pair instead of the identity's, like cable-handshake.ts."""
     channels: frozenset[str] | None = None
-    """The channels to follow, None for all channels of peers. Only these are requested. Requests for any channel are
-    answered.
+    """The channels to follow, None for all channels of peers. Only followed channels are requested. The node answers
+    requests of peers for any channel.
     """
     window_ms: int | None = None
     """Maximum age of requested posts, None for all."""
     keep: KeepAges = field(default_factory=KeepAges, metadata={"changes": True})
-    """Age by channel after which posts are removed, and not requested any more."""
+    """Maximum age of posts by channel. Older posts are removed, and not requested."""
     policy_path: Path | None = None
     """File of the policy, None for `policy.toml` in the store's folder, which may be missing."""
     policy_command: tuple[str, ...] = ()
-    """Program that judges posts, with its arguments. Empty for none."""
+    """Program that judges posts, with its arguments. Empty if no program judges posts."""
     policy_timeout_s: float = field(default=5.0, metadata={"changes": True})
     """Time within which the policy command must answer."""
     policy_failure: Literal["accept", "reject", "postpone"] = field(default="postpone", metadata={"changes": True})
     """What happens to posts that the policy command does not judge."""
     max_store_size_bytes: int = field(default=0, metadata={"changes": True})
-    """Maximum size of the store's folder, 0 for no maximum. Near it, only some posts are accepted (`quota`)."""
+    """Maximum size of the store's folder, 0 for unlimited. Near it, only some posts are accepted (`quota`)."""
     min_free_space_bytes: int = field(default=0, metadata={"changes": True})
-    """Space on the store's disk that stays free, 0 for none."""
+    """Minimum free space on the store's disk, 0 for none."""
     page_hashes: int = PAGE_HASHES
-    """Hashes in one page of history. Older ones are requested in further pages."""
-    list_every_s: float = _option(limits.LIST_EVERY_S, "How often to request new channels from peers.", unit="s")
+    """Maximum number of hashes in one page of history."""
+    list_every_s: float = _option(
+        limits.LIST_EVERY_S, "Interval at which new channels are requested from peers.", unit="s"
+    )
     """Peers that announce new channels are requested to list them every sixth time."""
     relays: bool = _option(True, "Forward requests of legacy peers according to their ttl.", name="relay")
     spares_cable_js: bool = _option(
@@ -70,34 +72,38 @@ class NodeSettings:
     )
     """A legacy peer may be cable.js if its connection is not encrypted and it is not known to be cablestore."""
     reconciles: bool = _option(
-        True, "Reconcile with peers that are cablestore too; other peers do not notice.", name="reconcile"
+        True, "Reconcile with peers that run cablestore. Other peers are not affected.", name="reconcile"
     )
     reconcile_every_s: float = _option(
-        300.0, "How often recent posts are reconciled with each peer that this one connects to.", unit="s"
+        300.0, "Interval at which recent posts are reconciled with each peer that this node connects to.", unit="s"
     )
-    reconcile_window_ms: int = _option(3_600_000, "Age of the oldest recent posts.", unit="ms")
+    reconcile_window_ms: int = _option(
+        3_600_000, "Maximum age of recent posts, which are reconciled at intervals.", unit="ms"
+    )
     reconcile_delay_ms: int = _option(
         20_000,
-        "Age of the youngest recent posts, and time without a change after which all posts are reconciled: younger ones "
-        "are still arriving on their own.",
+        "Minimum age of recent posts, because younger posts are still arriving. After a change, all posts are reconciled "
+        "when the store has not changed further for this time.",
         unit="ms",
     )
-    reconcile_all_every_s: float = _option(86_400.0, "How often all posts are reconciled without a change.", unit="s")
+    reconcile_all_every_s: float = _option(
+        86_400.0, "Interval at which all posts are reconciled without a change.", unit="s"
+    )
     max_talks: int = limits.MAX_TALKS
     talk_silence_s: float = limits.TALK_SILENCE_S
     max_peers: int = _option(limits.MAX_PEERS, "Maximum number of connected peers.")
     max_peers_per_address: int = _option(
         limits.MAX_PEERS_PER_ADDRESS, "Maximum number of connected peers from one address."
     )
-    max_handshakes: int = _option(limits.MAX_HANDSHAKES, "Maximum number of handshakes at a time.")
+    max_handshakes: int = _option(limits.MAX_HANDSHAKES, "Maximum number of concurrent handshakes.")
     max_handshakes_per_address: int = _option(
-        limits.MAX_HANDSHAKES_PER_ADDRESS, "Maximum number of handshakes at a time with one address."
+        limits.MAX_HANDSHAKES_PER_ADDRESS, "Maximum number of concurrent handshakes with one address."
     )
     handshake_timeout_s: float = limits.HANDSHAKE_TIMEOUT_S
     first_retry_s: float = limits.FIRST_RETRY_S
     longest_retry_s: float = limits.LONGEST_RETRY_S
     idle_timeout_s: float = _option(
-        limits.IDLE_TIMEOUT_S, "Timeout after which an idle peer is disconnected.", unit="s"
+        limits.IDLE_TIMEOUT_S, "Time without data after which a connection without live requests is closed.", unit="s"
     )
     grace_s: float = limits.GRACE_S
     """How long a stopping node waits for a peer to request a post of the local user, from its announcement on."""
@@ -106,7 +112,7 @@ class NodeSettings:
     max_queued_size_bytes: int = limits.MAX_QUEUED_SIZE_BYTES
     max_queued_total_size_bytes: int = _option(
         limits.MAX_QUEUED_TOTAL_SIZE_BYTES,
-        "Maximum size of data queued for slow peers, in total.",
+        "Maximum total size of the data queued for slow peers.",
         name="max-queued-size",
         unit="bytes",
         least=limits.MAX_MESSAGE_SIZE_BYTES,
@@ -123,9 +129,9 @@ class NodeSettings:
     def __post_init__(self) -> None:
         """Reject a cabal key of the wrong size."""
         if self.cabal_key is not None and len(self.cabal_key) != KEY_SIZE_BYTES:
-            raise NodeError(f"the cabal key has {len(self.cabal_key)} bytes, expected {KEY_SIZE_BYTES}")
+            raise NodeError(f"invalid cabal key: it has {len(self.cabal_key)} bytes, expected {KEY_SIZE_BYTES}")
 
     def with_changes_of(self, other: NodeSettings) -> NodeSettings:
-        """Return these settings with those of `other` that a running node can change: limits, intervals and ages."""
+        """Return a copy with the values of `other` that a running node can change: limits, intervals and ages."""
         names = [each.name for each in fields(NodeSettings) if each.metadata.get("changes")]
         return replace(self, **{name: getattr(other, name) for name in names})

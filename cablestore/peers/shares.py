@@ -23,7 +23,7 @@ class ReadShare:
         self._rows -= rows
 
     def is_left(self) -> bool:
-        """Return True if the share allows more."""
+        """Return True if more rows may be read now."""
         if self._rows <= 0:
             now_s = self._clock()
             self._rows = min(self._rows + (now_s - self._at_s) * self._rows_per_s, self._max_rows)
@@ -32,7 +32,7 @@ class ReadShare:
 
     @property
     def wait_s(self) -> float:
-        """Seconds until the share allows more."""
+        """Seconds until more rows may be read."""
         return 0.01 - self._rows / self._rows_per_s
 
 

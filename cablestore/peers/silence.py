@@ -8,7 +8,7 @@ from typing import Final
 from cablestore import limits
 
 _MAX_PROBES: Final = 2
-"""Number of probes of a silent peer."""
+"""Maximum number of probes of a silent peer."""
 _ACCEPTED_WAITS_S: Final = 2.0
 """Extra wait of the side that accepted the connection, so that only one side probes."""
 
@@ -36,8 +36,8 @@ class Silence:
     def check(self, now_s: float, received_s: float, *, is_delivered: bool) -> LifeCheck:
         """Return the present reaction, and record it as done.
 
-        `received_s` is the time of the last received byte. An undelivered probe cannot be answered; its timeout is not
-        decided here.
+        `received_s` is the time of the last received byte. `is_delivered` is False while a probe may not have reached
+        the peer. Then the check waits.
         """
         if received_s > self._received_s:
             self._received_s, self._probes = received_s, 0
@@ -58,7 +58,7 @@ class Silence:
 
     @property
     def is_unanswered(self) -> bool:
-        """True if the peer did not answer the first probe in time."""
+        """True if the peer did not answer the first probe within `limits.LIFE_SIGN_TIMEOUT_S`."""
         return self._probes == _MAX_PROBES
 
     def check_now(self) -> None:

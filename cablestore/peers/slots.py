@@ -28,10 +28,10 @@ H = TypeVar("H", bound=Holder)
 
 
 def reconciliation_to_stop(holders: Collection[H], network: str, now_s: float) -> H | None:
-    """Return the reconciliation to stop for one of `network`, None if none may be stopped.
+    """Return the reconciliation to stop for a new peer in `network`, None if none may be stopped.
 
-    If a network has more slots than the new peer's network would have, its slowest one is stopped. If the slots are
-    shared fairly, one with a slow peer is stopped.
+    If a network uses more slots than the new peer's network would use, its slowest reconciliation is stopped. Otherwise
+    the slowest reconciliation is stopped if its peer is slow.
     """
     shares = Counter(holder.network for holder in holders)
     most = max(shares.values(), default=0)

@@ -4,8 +4,8 @@
     /healthz   503 if a restart of the process may help, otherwise 200; JSON with details
     /readyz    200 if everything works, otherwise 503; the same JSON
 
-The pages exist before the store is open. `StatusPages.show` changes what they show. Requests are not authenticated:
-listen only on addresses that permitted clients can reach.
+The pages exist before the store is open. `StatusPages.show` changes their content. Requests are not authenticated: the
+address must be reachable only for permitted clients.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class _App:
                 body = metrics({**environ, "REQUEST_METHOD": "GET"}, lambda *given: found.extend(given))
                 status, headers = found
             except CableStoreError as error:
-                status, body = "503 Service Unavailable", [f"the store cannot be read: {error}\n".encode()]
+                status, body = "503 Service Unavailable", [f"cannot read the store: {error}\n".encode()]
         else:
             health = shown.health()
             is_good = health.is_alive if path == "/healthz" else health.is_ready
@@ -128,11 +128,11 @@ class _Server(ThreadingMixIn, WSGIServer):
     def __init__(self, address: Address, timeout_s: float) -> None:
         self._timeout_s = timeout_s
         self._clients: dict[socket.socket, float] = {}
-        """The deadline of each connected client. Changed in the server's thread and in those of clients."""
+        """The deadline of each connected client. Changed in the threads of the server and the clients."""
         super().__init__(address, _Handler)
 
     def get_request(self) -> tuple[socket.socket, Any]:
-        """Accept a client. If the system has no descriptor left, wait a little before the next attempt."""
+        """Accept a client. If the system has no descriptor left, wait briefly before the next attempt."""
         try:
             return super().get_request()
         except OSError:
@@ -147,7 +147,7 @@ class _Server(ThreadingMixIn, WSGIServer):
         return is_room
 
     def service_actions(self) -> None:
-        """Disconnect clients that exceed their time. The server calls this between clients."""
+        """Disconnect clients that exceed their time limit. The server calls this between clients."""
         now_s = time.monotonic()
         for client, until_s in list(self._clients.items()):
             if now_s > until_s:

@@ -12,11 +12,11 @@ from cablestore.store.store import CableStore
 
 
 class _StopError(Exception):
-    """A removal ends because the node stops. The next one continues it."""
+    """A removal ends because the node stops. The next removal continues it."""
 
 
 class Sweeper:
-    """Removes dropped posts. On the loop, except for `_sweep`."""
+    """Remover of dropped posts. Use it on the loop. `_sweep` runs in a thread."""
 
     def __init__(self, store: CableStore, log: Logger) -> None:
         self._store = store
@@ -53,7 +53,7 @@ class Sweeper:
             self._log.error("cannot remove dropped posts", extra={"reason": str(error)})
 
     def stop(self) -> None:
-        """Stop removing posts."""
+        """Stop removing posts after the batch in progress."""
         self._is_stopping = True
 
     def close(self) -> None:

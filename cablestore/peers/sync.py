@@ -1,7 +1,7 @@
 """Sync of a node with all its peers: its start and end, and new channels.
 
-New channels do not wait for the next round. When the store gets one, it is requested from all peers immediately, and
-announced to those that reconcile.
+New channels do not wait for the next round. When the store receives the first post of a channel, all peers are
+requested to send the channel. Peers that reconcile are notified of it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Sync:
             self._begin(connection, is_live=True)
 
     def begin_once(self, connection: Connection, progress: Callable[[int], None] | None) -> PeerSync:
-        """Start to request a peer's posts once. `progress` gets the number of posts as they are stored."""
+        """Start to request a peer's posts once. `progress` is called with the number of posts that were just stored."""
         return self._begin(connection, is_live=False, progress=progress)
 
     def _begin(
@@ -60,7 +60,7 @@ class Sync:
             self._channels.update(await self._context.reads.call(own_channels))
 
     def on_changes(self, changes: Iterable[LiveChange]) -> None:
-        """Request a channel that is new to the store from all peers, and announce it to those that reconcile."""
+        """Request a channel that is new to the store from all peers, and announce it to peers that reconcile."""
         found = {item.channel for item in changes if item.subject in (Subject.CHAT, Subject.STATE)} - self._channels
         if not found:
             return
@@ -71,7 +71,7 @@ class Sync:
             connection.send_frames([NEW_CHANNEL])
 
     def announced_channel(self, link: PeerLink) -> None:
-        """Request the channels of a peer that reconciles and announced a new one."""
+        """Request the channels of a peer that reconciles and announced a new channel."""
         for connection, peer in self._peers.items():
             if connection is link:
                 peer.check(requests_channels=True)
@@ -93,7 +93,7 @@ class Sync:
             peer.check(requests_channels=True, again=True)
 
     def lost(self, connection: Connection) -> None:
-        """Request the posts that a lost peer did not deliver from other peers."""
+        """End the sync with a lost peer. Request the posts that it did not deliver from other peers."""
         peer = self._peers.pop(connection, None)
         if peer is not None:
             peer.task.cancel()

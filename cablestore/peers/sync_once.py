@@ -1,4 +1,4 @@
-"""One sync with a peer: the stores are reconciled, and posts that this does not cover are requested over Cable."""
+"""One sync with a peer: the stores are reconciled, and posts that were not compared are requested over Cable."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class SingleSync:
                 report.add(await self._requested(connection, progress))
         finally:
             connection.end("synced")
-            if connection.closed.done():  # if it ended before its sync began, it would never be forgotten
+            if connection.closed.done():  # perhaps before the sync began: forget the sync here
                 self._sync.lost(connection)
         await asyncio.wait({connection.closed}, timeout=limits.HANDSHAKE_TIMEOUT_S)
         report.received_size_bytes = connection.received_size_bytes
@@ -50,7 +50,7 @@ class SingleSync:
         return report
 
     async def _reconciled(self, connection: Connection, progress: Callable[[int], None] | None) -> SyncReport:
-        """Reconcile with the peer. If the peer interrupts that, all posts are requested over Cable."""
+        """Reconcile with the peer. After a failure, posts are requested over Cable. Raises NodeError for a lost peer."""
         found, terms = ReconcileReport(), self._reconciler.own_terms()
         try:
             await self._reconciler.until_equal(ReconcileJob(connection, terms, found, progress=progress))

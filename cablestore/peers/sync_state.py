@@ -8,9 +8,9 @@
 An unfinished reconciliation has a mark too (`time_ranges`), with `range_ms`, under a name that is not a channel's.
 
 Marks are valid as long as the store keeps its posts. So the file contains a position in the history of the database
-(`cablestore.index.log_position`), which is on the disk before the file is written. `follow` voids all marks if that position
-is no longer valid, or if posts were discarded since. Void marks, and a lost or damaged file, cost one full pass for
-each peer.
+(`cablestore.index.log_position`). This position is on the disk before the file is written. `follow` voids all marks if
+the position is no longer valid, or if posts were discarded since. Void marks, and a lost or damaged file, cost one full
+pass for each peer.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class SyncMark(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=Tr
     """One pass over a channel: all posts dated between `from_ms` and `until_ms` are stored.
 
     `full_at_ms` is when a pass last went back to `from_ms`. For an unfinished reconciliation, it is the start of the
-    reconciliation, and `range_ms` is the length of a compared time range, 0 for the whole rest.
+    reconciliation. Then `range_ms` is the length of a compared time range, 0 for the whole rest.
     """
 
     from_ms: int
@@ -55,10 +55,10 @@ class SyncMark(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=Tr
 
 
 class SyncState:
-    """The marks of all peers, for one node. `folder` is the store's; None keeps them in memory only.
+    """The marks of all peers, for one node, stored in `folder`, or only in memory if `folder` is None.
 
-    `sync` returns when the store's posts are on the disk. On the loop, except for the reads of `follow` and the writes
-    of `save`.
+    `sync` returns when the store's posts are on the disk. Use it on the loop. The function that `changed` returns may
+    run in any thread.
     """
 
     def __init__(self, folder: Path | None, sync: Callable[[], None] = lambda: None) -> None:
@@ -68,17 +68,17 @@ class SyncState:
         self._is_changed = False
         self._writing = threading.Lock()
         self._saves = self._written = 0
-        """Numbers of the last save, and of the last written one, which an earlier one must not replace."""
+        """Numbers of the last save, and of the last save that was written. An older save must not replace it."""
         self._place: LogPosition | None = None
-        """The store has had the posts of all marks since this log position."""
+        """Log position at which the store contained the posts of all marks."""
         self.epoch = 0
-        """A number that changes when marks are voided. A pass from before must not leave a mark."""
+        """A number that grows when marks are voided. A pass that began in an earlier epoch must not store a mark."""
         if self._path is not None and self._path.exists():
             self._place, self._peers = _read(self._path)
         self._read_place = self._place
         """The last position that was read. It and `_losses` belong to the reading thread."""
         self._losses = self._losses_known = 0
-        """Number of invalid positions found. A difference remains if a call of `follow` was cancelled."""
+        """Numbers of invalid positions found and handled. They differ if a call of `follow` was cancelled."""
         self._count = sum(map(len, self._peers.values()))
 
     async def follow(self, read: Callable[[Callable[[Reader], LogPosition]], Awaitable[LogPosition]]) -> None:
@@ -103,7 +103,7 @@ class SyncState:
         return self._peers.get(peer, {}).get(channel)
 
     def put(self, peer: str, channel: str, mark: SyncMark) -> None:
-        """Store the mark of a completed pass."""
+        """Store the mark of a pass. Above the limits, the least recently stored marks are dropped."""
         channels = self._peers.pop(peer, {})
         self._count += channel not in channels
         channels.pop(channel, None)

@@ -31,9 +31,9 @@ _LOG: Final = logging.getLogger("cablestore.node")
 _MOST_JOBS: Final = 64
 """Maximum number of jobs that share a snapshot and return to the loop together."""
 _MOST_ROUNDS: Final = 8
-"""Rounds of the loop after which jobs no longer wait for others."""
+"""Maximum number of loop iterations in which jobs wait for further jobs."""
 _SKIP_S: Final = 0.05
-"""How long entries are gathered while no peer is connected."""
+"""Pause between two checks of the log while no peer is connected."""
 _RETRY_S: Final = 1.0
 """Pause after a temporary failure to read changes, such as too many open files."""
 _SHORT_S: Final = 0.0005
@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 
 class Stopwatch:
-    """Measures the time that a thread spends on a piece of work. Create and use it in that thread.
+    """Stopwatch for the time that a thread spends on a piece of work. Create and use it in that thread.
 
     Querying the CPU time of a thread costs ten times as much as reading the clock. So the elapsed time is used for
     short work. For longer work, during which another thread may have run, the system is queried.
@@ -51,7 +51,7 @@ class Stopwatch:
     def __init__(
         self, clock: Callable[[], float] = time.perf_counter, spent: Callable[[], float] = time.thread_time
     ) -> None:
-        """Start to count. `clock` returns the time, `spent` the CPU time of the thread, both in seconds."""
+        """Start measuring. `clock` returns the time, `spent` the CPU time of the thread, both in seconds."""
         self._clock = clock
         self._spent = spent
         self._spent_before_s = spent()
@@ -71,9 +71,9 @@ class Stopwatch:
 
 
 class SharedState:
-    """A snapshot that several answers share. The last one to release it closes it. Used by one thread.
+    """A snapshot that several answers share. The last `release` closes it. Use it in one thread.
 
-    If the store raised an error instead, each answer gets the error when it reads.
+    If the store raised an error instead, `reader` raises the error for each answer.
     """
 
     def __init__(self, reader: SnapshotReader | CableStoreError) -> None:
@@ -105,7 +105,7 @@ class ReadJob(Protocol):
     cpu_s: float
 
     def run(self, state: SharedState) -> None:
-        """Read, in the thread. Must keep every exception for `done`."""
+        """Read in the thread. Keep every exception for `done`."""
 
     def done(self) -> None:
         """Process the result, on the loop."""
@@ -145,10 +145,10 @@ class Call:
 
 
 class ReadThread:
-    """The reading thread. It gets jobs in batches, and the jobs of a batch share one snapshot.
+    """The reading thread. It receives jobs in batches, and the jobs of a batch share one snapshot.
 
-    A batch is passed on when the previous one is done and a round of the loop has added no job. If the loop accepted
-    requests while the thread reads, each of them would also wait for Python's lock.
+    A batch is passed to the thread when the previous batch is done and a loop iteration has added no job. If the loop
+    accepted requests while the thread reads, each of them would also wait for Python's lock.
     """
 
     def __init__(self, store: CableStore, loop: asyncio.AbstractEventLoop) -> None:
@@ -177,7 +177,7 @@ class ReadThread:
             self._loop.call_soon(self._submit_jobs, 0, _MOST_ROUNDS)
 
     def _submit_jobs(self, known: int, rounds: int) -> None:
-        """Pass the jobs to the thread, unless more than the `known` ones of the previous round have arrived."""
+        """Pass the jobs to the thread, unless their number has grown from `known` since the last loop iteration."""
         count = len(self._jobs)
         if known < count < _MOST_JOBS and rounds:
             self._loop.call_soon(self._submit_jobs, count, rounds - 1)
@@ -253,7 +253,7 @@ async def beside_loop(work: Callable[[], T]) -> T:
 
 
 class PostsToStore(NamedTuple):
-    """Posts that wait to be stored, and the future of their outcomes. It is None if they must be judged again."""
+    """Posts that wait to be stored, and the future of their outcomes. Its result is None if they must be judged again."""
 
     posts: list[bytes]
     outcomes: asyncio.Future[list[Outcome] | None]
@@ -312,7 +312,7 @@ class WriteThread:
             is_last = None in taken
 
     def _store_all(self, taken: list[PostsToStore]) -> None:
-        """Store posts that are all verified, or all not."""
+        """Store posts that are all verified, or all unverified."""
         is_verified = taken[0].is_verified
         version = None if self._policies is None else self._policies.version
         outdated = [each for each in taken if each.policy_version not in (None, version)]
@@ -348,7 +348,7 @@ class WriteThread:
 class FeedThread:
     """The thread that follows the arrival log and passes changes for peers to the loop.
 
-    `wants` returns True if peers are connected. Entries without connected peers and damaged entries are skipped.
+    `wants` returns True if peers are connected. Entries are skipped while no peers are connected, or if damaged.
     """
 
     has_skipped = False
@@ -370,12 +370,12 @@ class FeedThread:
         self._deliver = deliver
         self._ends = threading.Event()
         self._woken = threading.Event()
-        """Set when something was written, and when the thread must end."""
+        """Set after each write, and when the thread must end."""
         self._unwatch = store.watch(self._woken.set)
         self._after = self.reached = store.last_sequence
         """Last entry whose changes were passed to the loop."""
         self.failure = ""
-        """Why changes cannot be announced, or why some were not. Connected peers do not get those later."""
+        """Why changes cannot be announced, or why some were skipped. Connected peers do not receive skipped changes."""
         self._has_lost = False
         self._thread = threading.Thread(target=self._work, name="cablestore-feed", daemon=True)
         self._thread.start()
@@ -401,7 +401,8 @@ class FeedThread:
                 self._ends.wait(_RETRY_S)
 
     def _step(self) -> None:
-        last = self._engine.next_sequence - 1  # before `wants`: a peer that connects later has seen these
+        # Read this before `wants`: a peer that connects later requests the posts of these entries itself.
+        last = self._engine.next_sequence - 1
         if last <= self._after:
             self._woken.wait()
             return
@@ -426,7 +427,7 @@ class FeedThread:
         self.reached = self._after
 
     def _announce_singly(self, last: int) -> None:
-        """Announce the changes of the entries up to `last`, without unreadable ones."""
+        """Announce the changes of the entries up to `last`, without unreadable entries."""
         while self._after < last and not self._ends.is_set():
             try:
                 self._announce(1)
@@ -436,7 +437,7 @@ class FeedThread:
                 self._after = self.reached = self._after + 1
 
     def _note(self, error: CableStoreError) -> None:
-        """Log an error, unless it repeats the last one: each of a thousand entries may have it."""
+        """Log an error, unless it repeats the last one: each of a thousand entries may cause it."""
         if self.failure != str(error):
             self.failure = str(error)
             _LOG.error("cannot announce new posts to peers", extra={"reason": self.failure})

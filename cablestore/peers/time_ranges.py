@@ -1,8 +1,8 @@
 """Time ranges: parts of a reconciliation of all posts, newest first, which resume after a broken link.
 
-The first conversation covers all times. If the link breaks before any post is transferred, the next one covers a
-fourth, and so on, until one is completed; then the ranges grow again. The progress is a mark of the peer (`SyncState`),
-so that a new connection or process does not start from the beginning.
+The first conversation covers all times. If the link breaks before any post is transferred, the next one covers a fourth
+of this range, and so on. After a completed conversation, the ranges grow again. The progress is a mark of the peer
+(`SyncState`), so that a new connection or process does not start from the beginning.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _SHRINK: Final = 4
 _GROW: Final = 2
 _SHORTEST_MS: Final = 1
 _PREFIX: Final = "unfinished:"
-"""With its 64 digits, the name is longer than any channel's name."""
+"""Prefix of the names of marks. With the 64 digits after it, a name is longer than any channel's name."""
 
 
 class TimeRanges:
@@ -31,7 +31,7 @@ class TimeRanges:
         self._name = _PREFIX + hashlib.blake2b(repr(_subject(terms)).encode(), digest_size=32).hexdigest()
         self._now_ms = now_ms
         self._reached_ms: int | None = None
-        """Everything from this time on is done, None if nothing is."""
+        """Start of the times that are already compared, None if there are none."""
         self._length_ms = 0
         """Length of a time range, 0 for the whole rest."""
         self._has_done_one = False
@@ -39,7 +39,7 @@ class TimeRanges:
         self._began_ms = now_ms
         if mark is not None and 0 <= now_ms - mark.full_at_ms < keep_ms:
             self._began_ms, self._length_ms = mark.full_at_ms, max(0, mark.range_ms)
-            # One that reached further back than these terms does not show what is new since.
+            # A mark that covers these terms completely does not cover later posts, so the reconciliation restarts.
             self._reached_ms = mark.from_ms if terms.from_ms < mark.from_ms < mark.until_ms else None
         self.was_begun = self._reached_ms is not None
         """True if an earlier connection completed a part, which may have changed since."""
@@ -65,14 +65,14 @@ class TimeRanges:
             self._marks.drop(self._peer, self._name)
 
     def is_over(self) -> None:
-        """Record that the peer keeps no older posts."""
+        """Record that the peer does not reconcile older posts."""
         self._reached_ms = self._terms.from_ms
         self._marks.drop(self._peer, self._name)
 
     def broke(self, *, has_moved: bool) -> None:
         """Record that the link broke during the conversation about `next`.
 
-        If no posts were transferred during the whole life of the link, the next range is shorter.
+        If no posts were transferred and no range was completed over this link, the next range is shorter.
         """
         time_range = self.next
         if time_range is not None and not has_moved and not self._has_done_one:

@@ -14,7 +14,7 @@ _S_PER_MINUTE: Final = 60.0
 class TokenBuckets:
     """A bucket of tokens for each key. All of them have the same rate.
 
-    A key that was not seen for long has a full bucket, so the least recent ones are forgotten.
+    A key that was not used for long has a full bucket, so the least recently used keys are forgotten.
     """
 
     def __init__(self, rate: PostRate, max_keys: int = limits.MAX_RATES_REMEMBERED) -> None:
@@ -31,7 +31,7 @@ class TokenBuckets:
     def take(self, key: str, count: int, now_s: float) -> float:
         """Take tokens. Return 0.0 on success, otherwise the seconds to wait before the next attempt.
 
-        With at least one token, more may be taken than there are. The key then waits until they are made up.
+        If at least one token is left, `count` may exceed the number of tokens. The next attempt then waits longer.
         """
         tokens, at_s = self._buckets.get(key, (self._burst, now_s))
         tokens = min(self._burst, tokens + (now_s - at_s) * self._tokens_per_s)

@@ -13,7 +13,7 @@ from cablestore.store.store import CableStore
 
 
 class WriteWatch:
-    """Monitors a store's writes. On the loop, except for `_written`."""
+    """Monitor of a store's writes. Use it on the loop. `_written` runs in the writing thread."""
 
     def __init__(
         self, store: CableStore, loop: asyncio.AbstractEventLoop, log: Logger, recovered: Callable[[], None]

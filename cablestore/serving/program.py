@@ -1,4 +1,4 @@
-"""Program that uses an open store: its calls, iterators and snapshots, and the reports to it.
+"""Connection to a program that uses an open store: its calls, iterators and snapshots, and the reports of changes.
 
 Each program has separate threads for its calls, so that a slow search does not delay other programs.
 """
@@ -138,16 +138,14 @@ class ServedProgram:
         if call.number in self._calls or call.number in self._snapshots:
             return f"the call number {call.number} is in use"
         if call.method == _SNAPSHOT and len(self._snapshots) >= limits.MAX_REMOTE_SNAPSHOTS:
-            return f"this program has {limits.MAX_REMOTE_SNAPSHOTS} open snapshots, the maximum. Close one"
+            return f"too many open snapshots: the maximum is {limits.MAX_REMOTE_SNAPSHOTS}. Close one"
         if self._is_iterator(call):
             is_full = len(self._streams) >= limits.MAX_REMOTE_ITERATORS
             return (
-                f"this program has {limits.MAX_REMOTE_ITERATORS} open iterators, the maximum. Close one"
-                if is_full
-                else ""
+                f"too many open iterators: the maximum is {limits.MAX_REMOTE_ITERATORS}. Close one" if is_full else ""
             )
         is_full = len(self._calls) - len(self._streams) >= limits.MAX_REMOTE_CALLS
-        return f"this program has {limits.MAX_REMOTE_CALLS} running calls, the maximum. Wait for one" if is_full else ""
+        return f"too many running calls: the maximum is {limits.MAX_REMOTE_CALLS}. Wait for one" if is_full else ""
 
     def _is_iterator(self, call: Call) -> bool:
         return call.method in names() and method_of(call.method, self._store.dialect).is_iterator
@@ -185,8 +183,8 @@ class ServedProgram:
     async def _begin(self, call: Call) -> None:
         """Announce a call that may write, then compare its deadline with the clock.
 
-        In this order, a program without an announcement at the deadline knows that the call never runs. This holds even
-        if this process is stopped or killed in between.
+        In this order, a program that received no announcement before the deadline knows that the call never runs. This
+        holds even if this process is stopped or killed in between.
         """
         if call.method != _SNAPSHOT and not method_of(call.method, self._store.dialect).is_read:
             self._write(Begun(call.number))
@@ -232,7 +230,10 @@ class ServedProgram:
     # --- sending ---------------------------------------------------------------------------------
 
     async def _report(self) -> None:
-        """Report the states of the store and its node. Changes within a short time are reported together."""
+        """Report the states of the store and its node.
+
+        Changes within `limits.REMOTE_CHANGE_WINDOW_S` are reported together.
+        """
         reported: NodeState | None = None
         while True:
             await self._changed.wait()
@@ -260,7 +261,7 @@ class ServedProgram:
             await self._drain()
 
     async def _drain(self) -> None:
-        """Wait until the program has read enough."""
+        """Wait until all written data is in the socket. Raises _ProgramGoneError if the program does not read."""
         try:
             async with asyncio.timeout(self._slow_reader_s):
                 await self._writer.drain()
@@ -269,7 +270,7 @@ class ServedProgram:
 
 
 class _Progress:
-    """Progress of a call. Reports are limited to one within a short time."""
+    """Progress of a call, reported at most once in `limits.REMOTE_CHANGE_WINDOW_S`."""
 
     def __init__(self, number: int, write: Callable[[ToProgram], None]) -> None:
         self._number = number

@@ -1,4 +1,4 @@
-"""Answer of a process that has a store open and cannot serve it yet: other programs get the reason at once."""
+"""Answer of a process that has a store open and cannot serve it yet: other programs receive the reason at once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HELLO_TIMEOUT_S: Final = 1.0
 
 
 class Refusal(Closable):
-    """Socket in a store's folder, at which every program gets the same answer. Close it before the store is served."""
+    """Socket in a store's folder, at which programs receive only a reason. Close it before the store is served."""
 
     def __init__(self, folder: Path, reason: Callable[[], str]) -> None:
         """`reason` is called in a thread for each program. Raises StorageError if no socket can be created."""

@@ -153,7 +153,7 @@ class StoreServer(Closable, ProcessBound):
         if hello is None:
             return "invalid first line: expected JSON with the version of cablestore and the versions of the protocol"
         if len(self._programs) >= limits.MAX_REMOTE_CLIENTS:
-            return f"{limits.MAX_REMOTE_CLIENTS} programs use this store, the maximum. Close one, or wait"
+            return f"too many programs use this store: the maximum is {limits.MAX_REMOTE_CLIENTS}. Close one, or wait"
         return messages.rejection(hello, "the program")
 
     def _offer(self, problem: str) -> Offer:
@@ -204,8 +204,8 @@ def offer(store: CableStore, *, owner: str = "", node: WatchedNode | None = None
 
     Close the returned server before the store, or use it in a `with`. `owner` and `node`, the node that connects the
     store to peers, are `RemoteStore.owner` and `RemoteStore.node` in the other processes. Raises ArgumentError for a
-    store in memory, StoreClosedError for a closed store, and StorageError if no socket can be created in the store's
-    folder.
+    store in memory and StoreClosedError for a closed store. Raises StorageError if no socket can be created in the
+    store's folder.
     """
     check_instance("store", store, CableStore, "an open CableStore")
     if store.is_closed:

@@ -173,7 +173,7 @@ def test_a_node_with_an_unreadable_store_is_not_healthy() -> None:
         for page in ("healthz", "readyz"):
             status, text = fetch(f"{url}/{page}")
             assert (status, json.loads(text)["status"]) == (503, "failing")
-            assert "the store cannot be read" in json.loads(text)["reason"]
+            assert "cannot read the store" in json.loads(text)["reason"]
         assert fetch(f"{url}/metrics")[0] == 503
 
     with CableStore.in_memory() as store:

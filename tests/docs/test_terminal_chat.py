@@ -85,7 +85,7 @@ def test_bad_input_is_reported_in_one_line(start: Start, tmp_path: Path) -> None
     assert "Traceback" not in second.text
     (tmp_path / "invitation").write_text("cable:abab")
     for given, reason in (
-        ("invitation", "must have 64 hex digits, and the 4 given characters are not such a key"),
+        ("invitation", "expected a cabal key of 64 hex digits, got 4 characters"),
         ("gone", "No such file"),
     ):
         third = start("bob", "--invitation", given)

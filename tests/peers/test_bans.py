@@ -104,7 +104,9 @@ def test_stored_bans_are_read_and_a_damaged_file_raises_an_error(tmp_path: Path)
     whole = json.loads((tmp_path / "bans.json").read_text())
     for damaged in ("", "{", "[]", json.dumps(whole | {"format": 2}), json.dumps(whole | {"bans": ["x"]})):
         (tmp_path / "bans.json").write_text(damaged)
-        with pytest.raises(NodeError, match=r"bans.json cannot be read: .*Correct or remove the file"):
+        with pytest.raises(
+            NodeError, match=r"cannot read the banned peers in .*bans.json: .*Correct or remove the file"
+        ):
             Bans(tmp_path)
 
 

@@ -87,9 +87,9 @@ def test_an_invitation_has_the_documented_form() -> None:
         (KEY.hex(), "does not begin with cable:"),
         (f"cabal:{KEY.hex()}", "does not begin with cable:"),
         ("cable:", "neither a cabal key nor a peer"),
-        (f"cable:{KEY.hex()[1:]}", "64 hex digits, and the 63 given characters"),
-        (f"cable:{KEY.hex()[:-1]}g", "64 hex digits, and the 64 given characters"),
-        (f"cable:{KEY.hex()} x", "64 hex digits, and the 66 given characters"),
+        (f"cable:{KEY.hex()[1:]}", "64 hex digits, got 63 characters"),
+        (f"cable:{KEY.hex()[:-1]}g", "64 hex digits, got 64 characters"),
+        (f"cable:{KEY.hex()} x", "64 hex digits, got 66 characters"),
         (f"cable:{KEY.hex()}?peer", "parameters such as peer=HOST:PORT"),
         (f"cable:{KEY.hex()}?peer=%ff", "parameters such as peer=HOST:PORT"),
         (f"cable:{KEY.hex()}?pear=a", "unknown parameter 'pear', expected peer or seed"),
@@ -102,7 +102,7 @@ def test_an_invitation_has_the_documented_form() -> None:
         (f"cable:{KEY.hex()}?peer=a%20b", "invalid peer address"),
         (f"cable:{KEY.hex()}?seed=", "got 0 bytes"),
         (f"cable:{KEY.hex()}?seed={SEED.hex()}00", "got 67 bytes"),
-        (f"cable:{KEY.hex()}?seed={SEED.hex()}&seed={SEED.hex()}", "has 2 moderation seeds"),
+        (f"cable:{KEY.hex()}?seed={SEED.hex()}&seed={SEED.hex()}", "contains 2 moderation seeds"),
     ],
 )
 def test_errors_name_the_problem_and_show_no_key(text: str, reason: str) -> None:
@@ -116,7 +116,7 @@ def test_the_limits_of_an_invitation_apply() -> None:
     seed = b"".join(bytes([1]) + bytes([number]) * 32 for number in range(limits.MAX_SEED_USERS))
     most = Invitation(KEY, peers[: limits.MAX_INVITATION_PEERS], seed)
     assert Invitation.parse(str(most)) == most
-    with pytest.raises(ArgumentError, match="names 33 peers, the maximum is 32"):
+    with pytest.raises(ArgumentError, match="names 33, the maximum is 32"):
         Invitation(KEY, peers[: limits.MAX_INVITATION_PEERS + 1])
     with pytest.raises(ArgumentError, match="more than 16,384 characters"):
         Invitation.parse(f"cable:{KEY.hex()}" + " " * limits.MAX_INVITATION_SIZE_CHARACTERS)

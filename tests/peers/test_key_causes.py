@@ -24,7 +24,7 @@ def warnings(log: Log) -> dict[str, list[str]]:
     """Return the reasons of warnings, by the peer in them."""
     found: dict[str, list[str]] = {}
     for record in log.records:
-        if record.getMessage() == "another cabal key?":
+        if record.getMessage() == "the cabal keys probably differ":
             found.setdefault(vars(record)["peer"], []).append(vars(record)["reason"])
     return found
 

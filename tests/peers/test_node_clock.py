@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("quick_clock")
 
 NOW_MS = int(time.time() * 1000)
 YEARS_MS = 5 * 365 * 86_400_000
-WARNING = "posts from the future: is the clock right?"
+WARNING = "posts are dated in the future. Check the clock"
 RECONCILING = replace(QUICK, reconciles=True, reconcile_delay_ms=50, reconcile_every_s=3600.0)
 CHATTING = tuple(ANN.text("default", f"text {number}", at=NOW_MS + number) for number in range(300))
 
@@ -127,7 +127,7 @@ async def test_a_clock_before_the_posts_of_the_store_is_reported_at_the_start() 
         assert warning["stored"] == len(CHATTING)
 
 
-DIFFERS = "the clock differs from those of other users: is it right?"
+DIFFERS = "the clock differs from the clocks of other users. Check the clock"
 
 
 @on_loop

@@ -453,7 +453,7 @@ def test_a_node_needs_an_asyncio_task() -> None:
     """Under trio, the loop of asyncio may be absent or run as a guest."""
 
     def start(store: CableStore) -> None:
-        with pytest.raises(NodeError, match="needs a task on a running asyncio event loop"):
+        with pytest.raises(NodeError, match="requires a task on a running asyncio event loop"):
             Node(store).__aenter__().send(None)
 
     async def main(store: CableStore) -> None:

@@ -61,7 +61,7 @@ async def test_handshake_timeout_s_and_max_handshakes_limit_unfinished_handshake
             await until(lambda: len(node.connections) == 3)
             one_more = await ByHand.connect(address)
             assert await one_more.is_ended()
-            assert log.reasons() == ["more than 3 handshakes in progress"]
+            assert log.reasons() == ["too many handshakes in progress: the maximum is 3"]
             idlers[0].raw(b"half of one")
             await until(lambda: any(known.received_size_bytes for known in node.connections))
             await pass_time(2.0)
@@ -85,7 +85,7 @@ async def test_max_handshakes_per_address_limits_one_address() -> None:
             await until(lambda: len(node.connections) == 3)
             one_more = await ByHand.connect(address)
             assert await one_more.is_ended()
-            assert log.reasons() == ["more than 3 handshakes in progress with one address"]
+            assert log.reasons() == ["too many handshakes in progress with one address: the maximum is 3"]
             honest = await ByHand.connect(address, cabal_key=CABAL_KEY, host="127.0.0.2")
             assert await honest.hashes() == []
             await honest.close()
@@ -302,7 +302,10 @@ async def test_max_peers_and_max_peers_per_address_limit_connections() -> None:
             assert await (await ByHand.connect(address)).is_ended()
             second = [await ByHand.connect(address, host="127.0.0.2") for _ in range(2)]
             assert await (await ByHand.connect(address, host="127.0.0.3")).is_ended()
-            assert log.reasons() == ["more than 3 peers from one address", "more than 5 peers"]
+            assert log.reasons() == [
+                "too many peers from one address: the maximum is 3",
+                "too many peers: the maximum is 5",
+            ]
             value = node.parts.context.metrics.registry.get_sample_value
             for limit in ("address", "peers"):
                 assert value("cablestore_refused_connections_total", {"limit": limit}) == 1

@@ -327,7 +327,8 @@ def test_a_peer_that_is_not_a_cablestore_is_reported(monkeypatch: pytest.MonkeyP
             async with Node(store, replace(ONLY, reconciles=False)) as one, Node(other_store, ONLY) as other:
                 address = await one.listen(Address(HOST, 0))
                 with pytest.raises(
-                    NodeError, match=r"not recognized as cablestore within 0\.5 s: it is not a cablestore, or does not"
+                    NodeError,
+                    match=r"not recognized as a cablestore within 0\.5 s: it is not a cablestore, or does not",
                 ):
                     await once(other, address, over_cable=True)
 

@@ -322,10 +322,14 @@ async def test_a_hello_during_a_conversation_restarts_it() -> None:
 @pytest.mark.parametrize(
     ("chosen", "most", "why"),
     [
-        ({"max_peers": 3}, 3, "more than 3 peers"),
-        ({"max_peers_per_address": 2}, 2, "more than 2 peers from one address"),
-        ({"max_handshakes": 2, "cabal_key": CABAL_KEY}, 2, "more than 2 handshakes in progress"),
-        ({"max_handshakes_per_address": 2, "cabal_key": CABAL_KEY}, 2, "more than 2 handshakes in progress with one"),
+        ({"max_peers": 3}, 3, "too many peers: the maximum is 3"),
+        ({"max_peers_per_address": 2}, 2, "too many peers from one address: the maximum is 2"),
+        ({"max_handshakes": 2, "cabal_key": CABAL_KEY}, 2, "too many handshakes in progress: the maximum is 2"),
+        (
+            {"max_handshakes_per_address": 2, "cabal_key": CABAL_KEY},
+            2,
+            "too many handshakes in progress with one address: the maximum is 2",
+        ),
     ],
 )
 @on_loop

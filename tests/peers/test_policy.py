@@ -44,7 +44,7 @@ WRONG = {
     "[authors]\nposts-per-minute = 0": "invalid authors.posts-per-minute = 0: expected a whole number from 1",
     "[authors]\nposts-per-minute = true": "invalid authors.posts-per-minute = true: expected a whole number",
     "[authors]\nposts-per-minute = 1.5": "invalid authors.posts-per-minute = 1.5: expected a whole number",
-    "[peers]\nburst = 5": "peers.burst needs peers.posts-per-minute",
+    "[peers]\nburst = 5": "peers.burst requires peers.posts-per-minute",
     '[peers]\ndeny = ["a b"]': "peers.deny: invalid peer 'a b': expected an IP address, a host name or 64 hex digits",
     '[channels]\nallow = [""]': "channels.allow: invalid channel ''",
     "[posts]\nmax-size = 999999999": "invalid posts.max-size = 999999999: expected a whole number from 1 to 262144",

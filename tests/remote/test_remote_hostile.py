@@ -192,7 +192,7 @@ def test_the_number_of_concurrent_calls_is_limited(server: StoreServer, store: C
     program.send(*waits)
     found = program.answer()
     assert isinstance(found, Error)
-    assert (found.number, found.text) == (64, "this program has 64 running calls, the maximum. Wait for one")
+    assert (found.number, found.text) == (64, "too many running calls: the maximum is 64. Wait for one")
     program.send(Cancel(0), call(100, "clock_difference"))
     found = program.answer()
     assert isinstance(found, Result)
@@ -211,7 +211,7 @@ def test_a_number_in_use_is_rejected(server: StoreServer, store: CableStore) -> 
 def test_the_number_of_concurrent_iterators_is_limited(server: StoreServer, store: CableStore) -> None:
     with connected(server) as program:
         opened = [program.events(store.last_sequence) for _ in range(limits.MAX_REMOTE_ITERATORS)]
-        with pytest.raises(CableStoreError, match=r"this program has 64 open iterators, the maximum\. Close one"):
+        with pytest.raises(CableStoreError, match=r"too many open iterators: the maximum is 64\. Close one"):
             next(program.events())
         del opened
         for _ in range(limits.MAX_REMOTE_ITERATORS + 10):
@@ -228,7 +228,7 @@ def _begins(events: Iterator[object]) -> bool:
 def test_the_number_of_concurrent_snapshots_is_limited(server: StoreServer) -> None:
     with connected(server) as program:
         opened = [program.snapshot() for _ in range(limits.MAX_REMOTE_SNAPSHOTS)]
-        with pytest.raises(CableStoreError, match=r"this program has 16 open snapshots, the maximum\. Close one"):
+        with pytest.raises(CableStoreError, match=r"too many open snapshots: the maximum is 16\. Close one"):
             program.snapshot()
         opened.pop().close()
         program.snapshot().close()
@@ -236,7 +236,9 @@ def test_the_number_of_concurrent_snapshots_is_limited(server: StoreServer) -> N
 
 def test_the_number_of_concurrent_programs_is_limited(server: StoreServer) -> None:
     programs = [connected(server) for _ in range(limits.MAX_REMOTE_CLIENTS)]
-    with pytest.raises(CableStoreError, match=r"64 programs use this store, the maximum\. Close one, or wait"):
+    with pytest.raises(
+        CableStoreError, match=r"too many programs use this store: the maximum is 64\. Close one, or wait"
+    ):
         connected(server)
     for each in programs:
         each.close()

@@ -137,7 +137,7 @@ class Log(logging.Handler):
         return [
             f"{record.getMessage()} {vars(record)}"
             for record in errors
-            if not record.getMessage().startswith("the clock differs from those of other users")
+            if not record.getMessage().startswith("the clock differs from the clocks of other users")
         ]
 
 
