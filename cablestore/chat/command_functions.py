@@ -1,4 +1,4 @@
-"""Implementation of the commands. Each returns a report, and requests what the client shows next.
+"""Implementation of the commands. Each function returns a report for the user, or an empty string.
 
 Commands without effect report that nothing changed. Changes that are visible on the screen are not reported.
 """
@@ -20,7 +20,7 @@ from cablestore.store.lookup import find_channel, require_one, typed_channel, ty
 
 _SEPARATORS: Final = re.compile(r"\s*,\s*|\s+(?=#)")
 _CLEARS: Final = frozenset({"-", "-delete"})
-"""Arguments that clear a topic: `-delete` is the one of WeeChat and irssi."""
+"""Arguments that clear a topic. WeeChat and irssi use `-delete`."""
 _KEY_DIGITS: Final = 16
 
 
@@ -59,7 +59,7 @@ class Client(Protocol):
     async def confirm_delete_last(self, place: CabalChannel) -> None:
         """Request confirmation to delete the user's last message in a channel.
 
-        Raises CableStoreError if none is near.
+        Raises CableStoreError if it is not near the end of the channel.
         """
 
     async def end(self) -> None:
@@ -120,7 +120,10 @@ async def mentions(request: Request) -> str:
 
 
 def channels_in(argument: str, known: Iterable[str]) -> list[str]:
-    """Return the channels in an argument: `#a, #b`, `#a #b`, or one whose name has a comma or a space."""
+    """Return the channels in an argument: `#a, #b`, `#a #b`, or a known name that contains a comma or a space.
+
+    Raises NotFoundError if the argument does not name a channel.
+    """
     names = list(known)
     if typed_channel(argument) and (whole := find_channel(argument, names)) in names:
         return [whole]
@@ -143,7 +146,7 @@ async def join(request: Request) -> str:
 
 
 async def leave(request: Request) -> str:
-    """Leave all named channels, or none if one of them is not joined."""
+    """Leave the named channels, or the shown channel. If one of them is not joined, leave none and raise an error."""
     entries = await request.cabal.channels()
     names = _named_or_shown(request, entries)
     joined = {entry.name for entry in entries if entry.is_joined}
@@ -152,7 +155,7 @@ async def leave(request: Request) -> str:
         raise CableStoreError(f"Cannot leave {_listed(others)}: you are not a member. Nothing changed")
     for name in names:
         await request.cabal.leave(name)
-    return f"You left {_listed(names)}. The messages stay stored; /join CHANNEL rejoins"
+    return f"You left {_listed(names)}. The store keeps the messages. /join CHANNEL rejoins"
 
 
 async def close(request: Request) -> str:
@@ -218,7 +221,7 @@ async def _mute(request: Request, *, is_muted: bool) -> str:
 
 
 def _named_or_shown(request: Request, entries: Sequence[ChannelEntry]) -> list[str]:
-    """Return the known channels in the argument, or the one that is shown. Raises NotFoundError."""
+    """Return the known channels in the argument, or the shown channel. Raises NotFoundError for an unknown channel."""
     if not request.argument:
         return [request.place.channel]
     known = {request.place.channel, *(entry.name for entry in entries)}
@@ -251,7 +254,7 @@ async def nick(request: Request) -> str:
         return f"Nothing changed: your name is already {name}"
     await request.cabal.set_name(name)
     alike = [each for each in await request.cabal.find_users(name) if not each.is_self]
-    warning = f". Another user has it too: {_key_of(alike[0])}. Others may confuse you" if alike else ""
+    warning = f". Another user also has this name: {_key_of(alike[0])}. Choose a different name" if alike else ""
     return f"Your name is {name}{warning}"
 
 
@@ -291,12 +294,12 @@ async def unblock(request: Request) -> str:
 
 
 async def hidden(request: Request) -> str:
-    """List who and what is hidden."""
+    """List hidden users and messages."""
     return await _restrictions(request, "hidden")
 
 
 async def blocked(request: Request) -> str:
-    """List who is blocked."""
+    """List blocked users."""
     return await _restrictions(request, "blocked")
 
 
@@ -313,7 +316,7 @@ async def _undo(request: Request, act: PrivateAct, noun: str, past: str) -> str:
     undone = await request.cabal.moderate(act, users=[member.public_key])
     if not undone:
         state = "hidden" if noun == "hide" else "blocked"
-        return f"{_described(member)} is no longer {state}, only for you: others {past} this user"
+        return f"{_described(member)} is no longer {state} for you. Other members {past} this user"
     return f"{_described(member)}: undid {' and '.join(_undone(each, noun) for each in undone)}"
 
 

@@ -33,7 +33,7 @@ def copied(message: Message) -> str:
 
 
 def word_at(text: str, at: int) -> slice | None:
-    """Return the word around a character of a row, None at a space."""
+    """Return the word around a character of a row, or None at a space."""
     words = (match.span() for match in re.finditer(r"\S+", text))
     return next((slice(start, end) for start, end in words if start <= at < end), None)
 

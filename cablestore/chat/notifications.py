@@ -40,7 +40,7 @@ _SAFE: Final = str.maketrans({";": ",", "<": "{", ">": "}"})
 
 
 def notification(title: str, body: str, environ: Mapping[str, str]) -> str:
-    """Return the sequence that shows a notification on the terminal of an environment, or "" if none is safe."""
+    """Return the sequence for a notification on the terminal of an environment, or "" if the terminal may print it."""
     if not _ignores_unknown(environ):
         return ""
     title, body = _inert(title, _MAX_TITLE_CELLS), _inert(body, _MAX_BODY_CELLS)

@@ -28,7 +28,7 @@ _MAX_CLUSTER: Final = 64
 def clean(text: str, *, lines: bool = False) -> str:
     """Return text that does not move the cursor or change the direction of lines, and has no terminal markup.
 
-    With `lines`, line breaks stay, and tabs become spaces.
+    With `lines`, keep line breaks, and replace tabs by spaces.
     """
     if text.isascii() and text.isprintable():
         return text
@@ -39,7 +39,7 @@ def clean(text: str, *, lines: bool = False) -> str:
 
 
 def clusters(text: str) -> list[str]:
-    """Return the grapheme clusters (user-perceived characters) of a text. A huge one is split."""
+    """Return the grapheme clusters (user-perceived characters) of a text. Split clusters longer than _MAX_CLUSTER."""
     found: list[str] = []
     for cluster in wcwidth.iter_graphemes(text):
         if len(cluster) <= _MAX_CLUSTER:
