@@ -47,7 +47,7 @@ def test_the_longest_message_that_is_taken_is_sent_with_filter_and_repairs(diale
         except SdsError:
             fits_not = middle
     ann = asks_for_much(dialect)
-    with pytest.raises(SdsError, match="with room for its filter and repairs"):
+    with pytest.raises(SdsError, match="before its filter and repairs are added"):
         ann.channel.send(bytes(fits_not), ann.now_ms)
     ann.channel.send(bytes(fits), ann.now_ms)
     [data] = [effect.data for effect in ann.effects() if isinstance(effect, Send)]
