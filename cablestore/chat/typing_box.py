@@ -47,7 +47,7 @@ class TypingBox(TextArea):
         self._begun = ""
 
     def restore(self, text: str) -> None:
-        """Show a text that could not be sent. If the box contains another text, the up arrow recalls the unsent text."""
+        """Show a text that could not be sent. If the box contains another text, only the up arrow recalls it."""
         if not self.text:
             self.text = text
             self.move_cursor(self.document.end)

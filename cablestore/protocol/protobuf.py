@@ -158,8 +158,8 @@ SINT64: Final = Kind(
 class Field:
     """A field of a document. Its value is a value of its kind, or a list of values for a nested document.
 
-    With `has_presence`, a default value is written too, and None is an absent field, as always for nested documents. The
-    value of a field that `is_repeated` is a sequence.
+    With `has_presence`, a default value is written too, and None is an absent field, as always for nested documents.
+    The value of a field that `is_repeated` is a sequence.
     """
 
     number: int

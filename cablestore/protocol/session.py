@@ -112,8 +112,8 @@ class Session:
     def receive(self, data: bytes, now_s: float) -> list[Event]:
         """Process bytes of the peer, and return their events.
 
-        Empty `data` means that bytes arrived that cannot be decrypted yet. If bytes arrive without a complete message for
-        longer than SLOW_MESSAGE_S, they belong to a long message on a slow link. Then all timeouts restart. Raises
+        Empty `data` means that bytes arrived that cannot be decrypted yet. If bytes arrive without a complete message
+        for longer than SLOW_MESSAGE_S, they belong to a long message on a slow link. Then all timeouts restart. Raises
         DecodeError if the rest of the stream cannot be read.
         """
         events: list[Event] = []
@@ -276,7 +276,7 @@ class Session:
         self._withdraw(exchange, Step.CANCELLED)
 
     def _withdraw(self, exchange: Exchange, step: Step) -> None:
-        """Cancel a request of this side before its answer. The ttl is 0, because existing clients reject other values."""
+        """Cancel a request of this side. The ttl is 0, because existing clients reject other values."""
         if exchange.is_over:
             return
         was_said = self.open_requests.get(exchange.request.request_id) is exchange

@@ -44,9 +44,9 @@ class SdsDialect:
 
     `filter_hash` determines the bits of ids in filters. `repair_hash` determines which members answer a repair, and
     when. Both may return negative numbers. With `describes_filter`, a filter is a document with its parameters and its
-    words, low byte first. Otherwise it is only the words, high byte first. `needs_sender` and `needs_lamport` make these
-    fields required. With `empty_is_unset`, an empty field means none, and each message must have a content field. With
-    `logs_sync`, members add sync messages to their logs and list them in histories.
+    words, low byte first. Otherwise it is only the words, high byte first. `needs_sender` and `needs_lamport` make
+    these fields required. With `empty_is_unset`, an empty field means none, and each message must have a content field.
+    With `logs_sync`, members add sync messages to their logs and list them in histories.
     """
 
     name: str

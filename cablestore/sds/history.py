@@ -173,8 +173,8 @@ def _sync(state: ChannelState, unnamed: list[bytes], now_ms: int) -> None:
 def remember_sync(state: ChannelState, message: SdsMessage) -> None:
     """Record the id of an own or received sync message. If its share is full, the oldest id of the share is removed.
 
-    This is for a dialect whose members log and list sync messages: messages do not wait for a recorded sync message. The
-    ids are limited for each share, so that many ids from one sender do not displace the ids of others.
+    This is for a dialect whose members log and list sync messages: messages do not wait for a recorded sync message.
+    The ids are limited for each share, so that many ids from one sender do not displace the ids of others.
     """
     prefix = sized_prefix(share_of(state, message.sender_id))
     kept = state.sync_ids.some(prefix, after_prefix(prefix), MAX_SDS_SYNC_IDS)

@@ -49,9 +49,9 @@ class SdsMessage:
     """Message of a causal log.
 
     `lamport_ms` is its Lamport time, close to milliseconds since 1970, or None for an ephemeral message.
-    `causal_history` lists the messages that it depends on, oldest first. `bloom_filter` contains the ids of its sender's
-    messages, as on the wire. `repair_request` lists missing messages of its sender. A sync message has a Lamport time,
-    and its content is None or empty.
+    `causal_history` lists the messages that it depends on, oldest first. `bloom_filter` contains the ids of its
+    sender's messages, as on the wire. `repair_request` lists missing messages of its sender. A sync message has a
+    Lamport time, and its content is None or empty.
     """
 
     message_id: str

@@ -152,9 +152,9 @@ class PostChannel:
     def add_outlines(self, outlines: Iterable[bytes], now_ms: int) -> OutlinesResult:
         """Add posts of the store to the log at the places in a member's outlines, up to a thousand in one write.
 
-        Messages that are already in the log or waiting are not changed. Outlines without a stored post are left out. The
-        log requests their messages when another message lists them. Raises SdsError for a malformed outline, before its
-        page is written.
+        Messages that are already in the log or waiting are not changed. Outlines without a stored post are left out.
+        The log requests their messages when another message lists them. Raises SdsError for a malformed outline, before
+        its page is written.
         """
         taken = without_post = 0
         pending = iter(outlines)
@@ -180,7 +180,7 @@ class PostChannel:
         return self.channel.encoded(message_id)
 
     def retrieve(self, message_id: str, ask: Callable[[str], bytes | None], now_ms: int) -> Received | None:
-        """Retrieve a missing message with `ask`, which calls `answer` of another member. Returns None without an answer.
+        """Retrieve a missing message with `ask`, the `answer` of another member. Returns None if `ask` returns None.
 
         The answer is checked like all received messages.
         """

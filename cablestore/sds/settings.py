@@ -87,8 +87,8 @@ class Settings:
         longest = self.history_length + max(self.heads, self.heads_in_sync)
         if self.history_length < 1 or min(self.heads, self.heads_in_sync) < 0 or longest > MAX_SDS_HISTORY:
             raise SdsError(
-                f"invalid length of a causal history: expected 1 to {MAX_SDS_HISTORY} messages, but these settings allow "
-                f"{longest}"
+                f"invalid length of a causal history: expected 1 to {MAX_SDS_HISTORY} messages, but these settings "
+                f"allow {longest}"
             )
         if not 0 <= self.repairs_per_message <= MAX_SDS_REPAIR_REQUESTS:
             raise SdsError(
