@@ -1,4 +1,4 @@
-"""Two chat clients over UDP with 30% loss of datagrams. One is killed and restarted. In the end, both logs are equal."""
+"""Two chat clients over UDP with 30% loss of datagrams. One is killed and restarted. In the end both logs are equal."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ class ChatApp(App[None]):
         self._actions = MessageActions(self)
         self._drafts = Drafts(self, open_cabals)
         self._in_order = asyncio.Lock()
-        """Held while a request runs, so that requests run in the order of input."""
+        """Lock that is held while a request runs, so that requests run in the order of input."""
 
     # --- parts ---------------------------------------------------------------------------------
 
@@ -218,7 +218,7 @@ class ChatApp(App[None]):
             self._drafts.write_soon()
 
     async def _read_channels(self) -> None:
-        """Read the channels of all cabals. The lists of unreachable stores stay unchanged."""
+        """Read the channels of all cabals. The lists of unreachable stores remain unchanged."""
         for number, each in enumerate(self._open_cabals):
             with suppress(OwnerGoneError):
                 self._channels[number] = await each.channels()
@@ -500,7 +500,7 @@ class ChatApp(App[None]):
         return commands.completions(text, channels, names)
 
     def _send(self, text: str) -> None:
-        """Queue a typed message or command after the earlier ones."""
+        """Queue a typed message or command after earlier requests."""
         self.show_notice("")
         self._obey(text, self._sends_to, self._place)
         self._sends_to = self._joined(text, self._sends_to)

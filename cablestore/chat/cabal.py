@@ -108,7 +108,7 @@ class Cabal:
     async def page(
         self, channel: str, limit: int, cursor: MessageCursor | None = None, *, newest_first: bool = True
     ) -> Page:
-        """Return a page of a channel. Hidden messages have no text."""
+        """Return a page of a channel. Hidden messages are returned without their text."""
         return await self.read(
             lambda store: store.messages(channel, limit, cursor=cursor, newest_first=newest_first, hidden="mark")
         )
@@ -131,7 +131,7 @@ class Cabal:
             )
 
     async def members(self, channel: str) -> list[Member]:
-        """Return up to MAX_MEMBERS_SHOWN members of a channel: first members with roles, then the others by name."""
+        """Return up to MAX_MEMBERS_SHOWN members of a channel, by role and then by name."""
         return await self.read(lambda store: self._members(store, store, channel))
 
     def _members(self, store: CableStore, state: Queries, channel: str) -> list[Member]:
@@ -186,7 +186,7 @@ class Cabal:
     async def search(self, text: str) -> SearchPage:
         """Return the newest matching messages of all channels. Raises MissingExtraError if an extra is not installed.
 
-        Words match as prefixes, as users expect while typing; quoted words match as a whole.
+        Words match as prefixes, and quoted words match as a whole.
         """
         found = await self._run(self._searches, lambda store: store.search(with_prefixes(text), limit=MAX_FOUND))
         if self._completing is None or self._completing.done():
@@ -294,7 +294,7 @@ class Cabal:
         await self.write(lambda store: store.set_topic(channel, topic))
 
     async def set_name(self, name: str) -> None:
-        """Change the user's name. Other published properties stay unchanged."""
+        """Change the user's name. Other published properties remain unchanged."""
         await self.write(lambda store: store.set_name(name))
 
     async def delete(self, digest: bytes) -> None:

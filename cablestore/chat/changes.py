@@ -46,7 +46,7 @@ class CabalChanges:
     is_all: bool = False
 
     def add(self, change: Change) -> None:
-        """Add a change."""
+        """Record which parts of the cabal a change affects."""
         self.has_lists = True
         if isinstance(change, MessageAdded):
             since = self.channels.get(change.channel, change.message.timestamp_ms)
@@ -83,7 +83,7 @@ class PendingChanges:
         self._on_changes, self._on_state = on_changes, on_state
 
     def add(self, changes: CabalChanges) -> None:
-        """Add changes."""
+        """Merge changes into the pending changes, and report them."""
         with self._lock:
             self._changes.join(changes)
         if self._on_changes is not None:

@@ -134,7 +134,7 @@ def channels_in(argument: str, known: Iterable[str]) -> list[str]:
 
 
 async def join(request: Request) -> str:
-    """Join channels, and show the last one."""
+    """Join channels, and show the last channel."""
     known = {entry.name: entry for entry in await request.cabal.channels()}
     names = channels_in(request.argument, known)
     old = [name for name in names if name in known and known[name].is_joined]
@@ -159,7 +159,7 @@ async def leave(request: Request) -> str:
 
 
 async def close(request: Request) -> str:
-    """Leave a channel, and show the next joined one."""
+    """Leave a channel, and show the next joined channel."""
     entries = await request.cabal.channels()
     name = _one_or_shown(request, entries)
     names = [entry.name for entry in entries]
@@ -191,7 +191,7 @@ async def topic(request: Request) -> str:
     name = request.place.channel
     shown = next((entry.topic for entry in await request.cabal.channels() if entry.name == name), "")
     if not request.argument:
-        return f"Topic of #{name}: {shown}" if shown else f"#{name} has no topic. /topic TEXT sets one"
+        return f"Topic of #{name}: {shown}" if shown else f"#{name} has no topic. /topic TEXT sets the topic"
     wanted = "" if request.argument in _CLEARS else request.argument
     if wanted == shown:
         return f"Nothing changed: #{name} {'already has this topic' if shown else 'has no topic'}"
@@ -249,7 +249,7 @@ async def nick(request: Request) -> str:
     """Show or change the user's name."""
     before, name = await request.cabal.own_name(), typed_name(request.argument)
     if not name:
-        return f"Your name is {before}" if before else "You have no name. /nick NAME sets it"
+        return f"Your name is {before}" if before else "You have no name. /nick NAME sets your name"
     if name == before:
         return f"Nothing changed: your name is already {name}"
     await request.cabal.set_name(name)

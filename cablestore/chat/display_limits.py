@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 PAGE_MESSAGES: Final = 200
-"""Messages read at once: several screens."""
+"""Number of messages read at once: several screens."""
 
 SCREENS_FOLLOWED: Final = 2
 """Screens of messages read at once while the view follows the end of a channel. Each update reads them again."""
@@ -14,7 +14,7 @@ MAX_HELD: Final = 1_000
 """Maximum number of messages in memory. Messages far from the view are removed first, and read again when needed."""
 
 MAX_EVENTS: Final = 100
-"""Events handled individually. After more events, the whole screen is read again."""
+"""Maximum number of events handled individually. After more events, the whole screen is read again."""
 
 MAX_MEMBERS_SHOWN: Final = 500
 """Maximum number of members in the list of a channel."""

@@ -91,7 +91,7 @@ class StoreKeeper:
         self._woken.set()
         self.opened.closing.close()
         self._thread.join()
-        self.opened.closing.close()  # the thread may have opened another one
+        self.opened.closing.close()  # the thread may have opened another store
         self.follower.stop()
 
     def run(self, function: Callable[[CableStore], T]) -> T:

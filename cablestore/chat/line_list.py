@@ -49,7 +49,7 @@ class LineList(Widget):
         self._top = 0
 
     def show(self, lines: Sequence[Line], current: Hashable = None) -> None:
-        """Show lines. The line with the key `current` is the current one."""
+        """Show lines. The line with the key `current` is the current line."""
         if (lines, current) == (self._lines, self._current):
             return
         has_moved = current != self._current

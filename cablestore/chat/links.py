@@ -20,7 +20,7 @@ from urllib.parse import quote
 from cablestore.chat.notifications import KNOWN_TERMINALS, is_in_emacs
 
 MAX_LINK_SIZE_BYTES: Final = 2_083
-"""Maximum length in terminals with VTE and in browsers, which ignore longer links."""
+"""Maximum length of a link. Terminals with VTE and browsers ignore longer links."""
 _BEGINS: Final = re.compile(r"(?<![^\W_])https?://", re.IGNORECASE)
 _HOST: Final = re.compile(
     r"https?://(?:[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?(?=[/?#]|\Z)",

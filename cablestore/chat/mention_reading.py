@@ -29,7 +29,7 @@ def latest_mentions(store: CableStore, limit: int) -> list[Mention]:
 
 
 class _Unread:
-    """Unread messages of a channel. If there are many, only the first ones are counted, up to MAX_UNREAD_COUNTED."""
+    """Unread messages of a channel. Only the first MAX_UNREAD_COUNTED of them are counted."""
 
     def __init__(self, state: ReadState) -> None:
         self._cursors = set(state.unread)
@@ -40,6 +40,6 @@ class _Unread:
 
 
 def _sent_ms(state: Queries, message: Message) -> int:
-    """Return the earliest possible time of a message: the latest of its timestamp and those of the linked posts."""
+    """Return the earliest possible time of a message: the latest timestamp of the message and its linked posts."""
     linked = filter(None, map(state.get, message.links))
     return max(message.timestamp_ms, *(post.timestamp_ms for post in linked), 0)

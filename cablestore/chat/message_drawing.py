@@ -121,7 +121,7 @@ class MessageDrawing:
 
 
 def _with_offsets(segments: Sequence[Segment], x: int, y: int) -> list[Segment]:
-    """Return segments that record the row and character at which they begin, except those that move the cursor."""
+    """Return segments that record the row and character at which they begin. Control segments are unchanged."""
     found: list[Segment] = []
     for text, style, control in segments:
         if control:

@@ -1,4 +1,4 @@
-"""Background comparison of user names, to find those that look alike."""
+"""Background comparison of user names, to find names that look alike."""
 
 from __future__ import annotations
 

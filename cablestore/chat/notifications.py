@@ -34,7 +34,7 @@ _IN_BETWEEN: Final = frozenset({"TMUX", "STY"})
 _MAX_TITLE_CELLS: Final = 60
 _MAX_BODY_CELLS: Final = 160
 _MAX_CHARACTERS: Final = 300
-"""Maximum number of characters of a text, because some have no width. All terminals accept a sequence below 2 KiB."""
+"""Maximum length of a text, because some characters have no width. All terminals accept a sequence below 2 KiB."""
 _SAFE: Final = str.maketrans({";": ",", "<": "{", ">": "}"})
 """`;` separates the parameters, and desktops read `<` as markup."""
 

@@ -113,7 +113,7 @@ def restrictions(store: CableStore) -> list[Restriction]:
 
 
 def _restriction(act: ModerationAct) -> str:
-    """Return the effect of an action on its target, or "" if it only undoes another one or assigns a role."""
+    """Return the effect of an action on its target, or "" if it only undoes another action or assigns a role."""
     if act.type == BLOCK:
         return "blocked"
     if act.type != MODERATION:

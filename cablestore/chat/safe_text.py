@@ -22,11 +22,11 @@ _LINE_BREAK: Final = re.compile("\r\n|[\r\x85\u2028\u2029]")
 _ASCII_WORD: Final = re.compile(" *[^ ]+ *| +")
 _TAB_WIDTH: Final = 4
 _MAX_CLUSTER: Final = 64
-"""Maximum number of characters in one cluster. The longest flag has 14, a Tibetan stack fewer than 10."""
+"""Maximum number of characters in one cluster. The longest flag has 14 characters, a Tibetan stack fewer than 10."""
 
 
 def clean(text: str, *, lines: bool = False) -> str:
-    """Return text that does not move the cursor or change the direction of lines, and has no terminal markup.
+    """Return text without characters that move the cursor, change the direction of lines, or control the terminal.
 
     With `lines`, keep line breaks, and replace tabs by spaces.
     """

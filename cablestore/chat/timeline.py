@@ -39,7 +39,7 @@ class Row(NamedTuple):
 
 
 class _MessageRows(NamedTuple):
-    """Rows of a message, the first one with the name of the author, and the day of the message."""
+    """Rows of a message, and its day. The first row contains the name of the author."""
 
     message: Message
     day: date
@@ -224,7 +224,7 @@ def _starts(before: Message, message: Message) -> bool:
 
 
 def local(timestamp_ms: int, zone: tzinfo | None) -> datetime:
-    """Return a time in a zone, by default the machine's. Times outside the calendar become 1970."""
+    """Return a time in a zone, by default the zone of the machine. Times outside the calendar become 1970."""
     try:
         return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=timestamp_ms)).astimezone(zone)
     except (OverflowError, ValueError, OSError):

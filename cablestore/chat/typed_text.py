@@ -23,7 +23,7 @@ _OTHER_LAYOUTS: Final = re.compile(r"(?<=\x1b\[)(\d+):[\d:]*(?=[;u])")
 _MAX_PASTED: Final = 8 * MAX_TYPED
 """Maximum length of a paste in memory: eight times the accepted length, because control characters are removed."""
 _MAYBE_BEGINS: Final = re.compile(r"\x1b(?:\[[\d:;]*)?\Z")
-"""Sequence at the end of a read that may continue in the next one."""
+"""Sequence at the end of a read that may continue in the next read."""
 
 
 class Paste(NamedTuple):

@@ -23,7 +23,7 @@ class TextTooLong(UiMessage):
 
 
 class TypingBox(TextArea):
-    """Box that grows with the lines of a message. It gets all keys that are not for another part of the screen."""
+    """Box that grows with the lines of a message. It receives all keys that do not belong to another widget."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class TypingBox(TextArea):
             self.move_cursor(self.replace(text, *self.selection).end_location)
 
     def edit(self, edit: Edit) -> EditResult:
-        """Change the text, and clear the chosen message."""
+        """Change the text, and clear the choice of a message."""
         self._messages.choose_none()
         return super().edit(edit)
 

@@ -35,7 +35,7 @@ class PostRequest(NamedTuple):
 
     @property
     def is_live(self) -> bool:
-        """Always False: it does not stay open for later posts."""
+        """Always False: the request does not remain open for later posts."""
         return False
 
 
@@ -48,14 +48,14 @@ class CancelRequest(NamedTuple):
 
     @property
     def is_live(self) -> bool:
-        """Always False: it does not stay open for later posts."""
+        """Always False: the request does not remain open for later posts."""
         return False
 
 
 class TimeRangeRequest(NamedTuple):
     """Request for texts and deletions of a channel with start <= timestamp < end, newest first (wire.md 6.3.2.3).
 
-    With `time_end_ms` 0 the request stays open for later posts. A `limit` of 0 means no limit.
+    With `time_end_ms` 0, the request remains open for later posts. A `limit` of 0 means no limit.
     """
 
     request_id: bytes
@@ -67,7 +67,7 @@ class TimeRangeRequest(NamedTuple):
 
     @property
     def is_live(self) -> bool:
-        """True if it stays open for later posts."""
+        """True if the request remains open for later posts."""
         return self.time_end_ms == 0
 
 
@@ -81,7 +81,7 @@ class StateRequest(NamedTuple):
 
     @property
     def is_live(self) -> bool:
-        """True if it stays open for later posts."""
+        """True if the request remains open for later posts."""
         return self.future == 1
 
 
@@ -95,7 +95,7 @@ class ListRequest(NamedTuple):
 
     @property
     def is_live(self) -> bool:
-        """Always False: it does not stay open for later posts."""
+        """Always False: the request does not remain open for later posts."""
         return False
 
 
@@ -110,7 +110,7 @@ class ModerationRequest(NamedTuple):
 
     @property
     def is_live(self) -> bool:
-        """True if it stays open for later posts."""
+        """True if the request remains open for later posts."""
         return self.future == 1
 
 

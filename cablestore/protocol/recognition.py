@@ -17,7 +17,7 @@ from typing import Final
 
 _DOMAIN: Final = b"cablestore: the request id that follows "
 _NEXT_IDS: Final = {4: 3, 8: 2}
-"""Number of ids after the first one, by the size of an id in bytes."""
+"""Number of ids after the first id, by the size of an id in bytes."""
 _LISTENED_TO: Final = 16
 _LEGACY_CIRCUIT: Final = bytes(4)
 
@@ -26,7 +26,7 @@ REQUESTS: Final = 1 + max(_NEXT_IDS.values())
 
 
 def next_id(request_id: bytes) -> bytes:
-    """Return the id that follows this one in a greeting."""
+    """Return the id that follows `request_id` in a greeting."""
     return hashlib.blake2b(_DOMAIN + request_id, digest_size=32).digest()[: len(request_id)]
 
 

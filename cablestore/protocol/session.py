@@ -382,7 +382,7 @@ class Session:
             self._end_into(events, exchange, Step.CANCELLED)
 
     def _end_into(self, events: list[Event], exchange: Exchange, step: Step) -> None:
-        """End a request of this side that the peer may still answer: a live one at its limit, or one without an end."""
+        """End a request of this side that the peer may still answer: at its limit, or because the answer is endless."""
         if exchange.state is State.LIVE or step is Step.CANCELLED:
             self._withdraw(exchange, step)
             events.append(Concluded(exchange, step))
@@ -455,8 +455,8 @@ class Session:
     def answer_posts(self, exchange: Exchange, posts: Iterable[bytes]) -> None:
         """Add posts to the answer.
 
-        They are sent in one response unless it gets too long, because some clients accept only one. Another cablestore
-        gets short responses immediately.
+        They are sent in one response unless it gets too long, because some clients accept only one response. To another
+        cablestore, short responses are sent immediately.
         """
         if exchange.is_over:
             return

@@ -1,7 +1,7 @@
 """One conversation with one store: compare, transfer, confirm, or audit. Its inputs are frames and the time.
 
-The initiator calls `begin`. The caller passes each received frame to `receive`, which returns posts. It stores these
-and calls `stored`. It sends the result of `output`. Both sides continue until the conversation is finished:
+The initiator calls `begin`. The caller passes each received frame to `receive`, which returns posts. The caller stores
+these posts, calls `stored`, and sends the result of `output`. Both sides continue until the conversation is finished:
 
     initiator                                responder
     hello             ->                                     terms: times and channels, and whether it accepts posts
@@ -206,7 +206,7 @@ class ReconcileConversation:
         return [sync_id.hash for sync_id in self._expected]
 
     def output(self) -> list[bytes]:
-        """Return the frames that must be sent now."""
+        """Remove and return the frames that must be sent now."""
         out, self._out = self._out, []
         return out
 
@@ -225,8 +225,8 @@ class ReconcileConversation:
     def receive(self, frame: bytes, *, at_s: float) -> list[ArrivedPosts]:
         """Process a frame of the peer; return the posts that must be stored. `at_s` is the time of any clock.
 
-        Raises ReconcileError if the conversation cannot continue: ReconcileLimitError at the maximum number of
-        differences, PeerRefusedError if the peer ended it.
+        Raises ReconcileError if the conversation cannot continue: ReconcileLimitError if there are too many
+        differences, PeerRefusedError if the peer ended the conversation.
         """
         if frame == UNLISTED:
             self.findings.received.comparing += len(frame)
@@ -346,7 +346,7 @@ class ReconcileConversation:
         )
         self._window = window
         if at_s is not None:
-            is_empty = not items.count(window)  # its empty set of ids saves a round trip
+            is_empty = not items.count(window)  # sending an empty set of ids saves a round trip
             self._send_payload(session.initiate(window, at_s=at_s, whole=is_empty))
 
     def _send_unlisted(self) -> None:

@@ -62,7 +62,7 @@ class SessionStep(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
-    """Limits of a session. A session that exceeds one raises ReconcileError. See `cablestore.limits`."""
+    """Limits of a session. A session that exceeds a limit raises ReconcileError. See `cablestore.limits`."""
 
     rounds: int = MAX_RECONCILE_ROUNDS
     size_bytes: int = MAX_RECONCILE_SESSION_SIZE_BYTES

@@ -157,7 +157,7 @@ class StoredSet:
         return self._id(rank)
 
     def cut(self, within: Range, k: int, slack: int) -> Bound:
-        """Return a bound with about k ids of the range below it: the start of a node if one is within `slack` ids."""
+        """Return a bound with about k ids of the range below it, at the start of a node that is within `slack` ids."""
         rank = self._below(within.lower).ids + k
         node, start = self._root, 0
         while slack:

@@ -1,8 +1,7 @@
 """Bloom filters of message ids: parameters, bits, and bytes in both dialects (SDS, "Participant state"). Pure.
 
-In memory, bit p is in byte p // 8 with the value 1 << p % 8. The number of bytes is the same as on the wire. On the
-wire, they are words of eight bytes. `spec` reverses the bytes of each word. `nim` writes a document of the words and
-their parameters.
+In memory, bit p is in byte p // 8 with the value 1 << p % 8. On the wire, the same number of bytes forms words of eight
+bytes. `spec` reverses the bytes of each word. `nim` writes a document of the words and their parameters.
 """
 
 from __future__ import annotations
@@ -52,8 +51,8 @@ class FilterParameters:
         if size_bytes > MAX_SDS_FILTER_SIZE_BYTES or hashes > MAX_SDS_FILTER_HASHES:
             raise SdsError(
                 f"filter too large: {self.capacity} ids with an error rate of {self.error} need {size_bytes} bytes and "
-                f"{hashes} bits per id, the maximum is {MAX_SDS_FILTER_SIZE_BYTES} and {MAX_SDS_FILTER_HASHES}. Use "
-                "fewer ids"
+                f"{hashes} bits per id, the maximum is {MAX_SDS_FILTER_SIZE_BYTES} bytes and {MAX_SDS_FILTER_HASHES} "
+                "bits. Use fewer ids or a higher error rate"
             )
         object.__setattr__(self, "bits", self.capacity * bits_per_id)
         object.__setattr__(self, "hashes", hashes)

@@ -43,7 +43,7 @@ _OTHERS_PART: Final = 3
 _LEVELS: Final = 256
 """Number of levels of support. A request lowers the support of a gap by two senders."""
 _QUEUE_READ: Final = 8
-"""Rows of a queue that are read at once."""
+"""Number of rows of a queue that are read at once."""
 
 
 class Account(NamedTuple):

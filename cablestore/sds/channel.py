@@ -100,7 +100,7 @@ class ChannelTransaction:
         return message
 
     def receive(self, data: bytes, now_ms: int, hint: bytes | None = None, *, retrieved: bool = False) -> Received:
-        """Process received bytes. Returns REFUSED for invalid bytes. `hint` helps to retrieve the message again.
+        """Process received bytes. The result is REFUSED for invalid bytes. `hint` helps to retrieve the message again.
 
         A hint that is too long is ignored. For bytes that were `retrieved` from a store, old requests are ignored, and
         own messages are accepted.

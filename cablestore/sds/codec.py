@@ -1,7 +1,7 @@
 """Encoding and decoding of messages in both dialects (SDS, "Wire protocol"; protobuf without groups). Pure.
 
 Decoding is linear and total: any bytes produce an SdsMessage or an SdsError, and numbers in them do not determine how
-much memory is allocated. Unknown fields are skipped. If a field is repeated, the last one counts. A message with a
+much memory is allocated. Unknown fields are skipped. If a field is repeated, its last value is used. A message with a
 malformed filter is still valid.
 """
 

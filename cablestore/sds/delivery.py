@@ -254,14 +254,14 @@ def _vouch(state: ChannelState, by: str, pending: list[bytes]) -> None:
 
 
 def _needs_of(state: ChannelState, message_id: str, last_ms: int = _LAST_MS) -> Iterator[bytes]:
-    """Yield the places of the messages that wait for this one, up to a Lamport time."""
+    """Yield the places of the messages that wait for this message, up to a Lamport time."""
     prefix = sized_prefix(message_id)
     for part, _ in state.needs.rows(prefix, prefix + place_of(last_ms + 1, "")):
         yield part[len(prefix) :]
 
 
 def senders_that_need(state: ChannelState, message_id: str) -> list[str]:
-    """Return up to MAX_SDS_CAUSES senders of messages that wait for this one."""
+    """Return up to MAX_SDS_CAUSES senders of messages that wait for this message."""
     places = islice(_needs_of(state, message_id), MAX_SDS_CAUSES)
     return [state.kept_waiting(place).message.sender_id for place in places]
 

@@ -139,7 +139,7 @@ def close(state: ChannelState, message_id: str, *, is_here: bool = False) -> Gap
 def retrieve_due(state: ChannelState, now_ms: int) -> None:
     """Request the application again to retrieve messages that are still missing."""
     due = [part[8:] for part, _ in state.retrieve.some(b"", time_part(now_ms + 1), MAX_SDS_TIMERS)]
-    if len(due) == MAX_SDS_TIMERS:  # perhaps more than one write can handle
+    if len(due) == MAX_SDS_TIMERS:  # perhaps too many for one write
         due = causes.due(state, state.retrievals, now_ms, MAX_SDS_TIMERS)
     for part in due:
         gap = gap_of(state.missing.take(part))

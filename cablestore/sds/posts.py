@@ -142,8 +142,8 @@ class PostChannel:
     def outlines(self, from_ms: int = 0, after: bytes | None = None, most: int = MAX_SDS_BATCH) -> list[bytes]:
         """Return messages of the log without their posts, in order, for a member that has most of the posts.
 
-        They begin at a Lamport time in milliseconds, or after `after`, the last outline of the previous page. The bytes
-        are those of a message in the channel's dialect, without content and filter.
+        They begin at a Lamport time in milliseconds, or after `after`, the last outline of the previous page. Each
+        outline is an encoded message in the channel's dialect, without content and filter.
         """
         dialect = self.channel.settings.dialect
         found = self.channel.log_from(from_ms) if after is None else self.channel.log(decode(after, dialect))

@@ -63,6 +63,6 @@ def response_delay_ms(
 def is_in_response_group(
     participant_id: str, sender_id: str, message_id: str, parameters: RepairParameters, dialect: SdsDialect
 ) -> bool:
-    """Return True if this participant must answer requests for a message. Its author always must."""
+    """Return True if this participant must answer requests for a message. Its author must always answer."""
     own = abs(dialect.repair_hash(participant_id + message_id))
     return own % parameters.groups == abs(dialect.repair_hash(sender_id + message_id)) % parameters.groups

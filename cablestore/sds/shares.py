@@ -15,7 +15,7 @@ from cablestore.limits import MAX_SDS_SHARES
 from cablestore.sds.state import ChannelState
 
 STRANGERS: Final = ""
-"""Share of all senders without a separate one."""
+"""Share of all senders without a separate share."""
 FREED_PART: Final = 8
 """Divisor: this part of the space is freed at once, because finding the fullest share reads all claims."""
 
@@ -30,7 +30,7 @@ class Claim(NamedTuple):
 
 
 def note_sender(state: ChannelState, sender_id: str) -> None:
-    """Assign a separate share to a sender whose message entered the log, if one is left."""
+    """Assign a separate share to a sender whose message entered the log, if fewer than MAX_SDS_SHARES are assigned."""
     counters, part = state.counters, sender_id.encode()
     if counters.senders < MAX_SDS_SHARES and part and state.senders.get(part) is None:
         state.senders.put(part, b"")

@@ -39,7 +39,7 @@ RANKS: Final = b"ranks"
 REQUESTS: Final = b"requests"
 """sender, time, id: repair requests of each cause."""
 SUPPORT: Final = b"support"
-"""level, time, id: repair requests, first those of the gaps that most senders listed."""
+"""level, time, id: repair requests, first the requests for gaps that most senders listed."""
 RETRIEVALS: Final = b"retrievals"
 """sender, time, id: retrievals of each cause."""
 HEADS: Final = b"loose"
@@ -85,7 +85,7 @@ def id_of(place: bytes) -> str:
 
 
 def sized_prefix(name: str) -> bytes:
-    """Return the key prefix of one id or sender: its length and name, so that it is not a prefix of another's."""
+    """Return the key prefix of an id or sender: its length and name, so that it does not begin another prefix."""
     encoded = name.encode()
     return len(encoded).to_bytes(2, "big") + encoded
 
