@@ -505,7 +505,7 @@ def test_a_peer_that_agrees_to_more_is_not_believed() -> None:
     with Side(store, Terms(from_ms=1_000)) as side:
         side.talk.begin()
         number, _ = decode_frame(side.output()[0])
-        with pytest.raises(ReconcileError, match="more than was requested"):
+        with pytest.raises(ReconcileError, match="accepted terms that were not requested"):
             side.take(encode_frame(number, Accepted(Terms())))
 
 
