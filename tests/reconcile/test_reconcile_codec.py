@@ -245,7 +245,7 @@ def test_ranges_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(codec, "MAX_RECONCILE_RANGES", limit)
     allowed = b"\x00\x00" + b"\x01\x00" * limit
     assert len(decode(allowed, SPEC).parts) == limit
-    with pytest.raises(ReconcileError, match=f"more than {limit} ranges"):
+    with pytest.raises(ReconcileError, match=f"too many ranges in the payload: the maximum is {limit}"):
         decode(allowed + b"\x01\x00", SPEC)
 
 
