@@ -11,7 +11,7 @@ from cablestore.store.cursor import ChangesCursor
 
 
 async def listen(store: AsyncCableStore, after: ChangesCursor) -> int:
-    """Print messages as they arrive, until nothing happens for half a second."""
+    """Print messages as they arrive, until half a second passes without a change. Return their number."""
     count = 0
     async for change in store.changes("default", after, timeout_s=0.5):
         if isinstance(change, MessageAdded):

@@ -1,4 +1,4 @@
-"""A chat client on one screen: two people with a store each, and posts copied between them by hand."""
+"""Two chat users with one store each. The program copies the posts between the stores without a network."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cablestore.store import answers
 
 
 def sync(source: CableStore, target: CableStore, channel: str) -> int:
-    """Copy the posts of a channel that `target` lacks, like a peer: first hashes, then the posts worth requesting."""
+    """Copy the posts of a channel that `target` lacks, as peers do: first hashes, then the posts worth requesting."""
     with source.snapshot() as theirs, target.snapshot() as ours:
         offered = [
             *answers.channel_state(theirs.reader, channel),
@@ -22,7 +22,7 @@ def sync(source: CableStore, target: CableStore, channel: str) -> int:
 
 
 def show(store: CableStore, channel: str) -> None:
-    """Print a channel like a client."""
+    """Print the topic and the latest messages of a channel, oldest first."""
     print(f"#{channel}: {store.topic(channel)}")
     for message in reversed(store.messages(channel, 20).messages):
         print(f"  {message.name}: {message.text}")

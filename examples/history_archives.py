@@ -1,4 +1,4 @@
-"""Archives of a community: a control node creates and seeds them, a member fetches and imports missing ones."""
+"""Archives of a community: a control node creates and seeds them, and a member fetches and imports missing archives."""
 
 import secrets
 import tempfile
@@ -24,7 +24,7 @@ def make(store: CableStore, folder: Path) -> None:
     plan = ArchivePlan(RFC61, store.identity, store.dialect, CABAL_KEY)
     community = ArchiveFolder(folder / store.identity.public_key.hex())
     made = create_archives(store, community, plan, now_ms=int(time.time() * 1000) + WEEK_MS)
-    print(f"{made.archives} archive with {made.posts} posts")
+    print(f"created {made.archives} archive with {made.posts} posts")
 
 
 def fetch(store: CableStore, folder: Path, link: Link, control: bytes, port: int) -> None:
@@ -34,11 +34,11 @@ def fetch(store: CableStore, folder: Path, link: Link, control: bytes, port: int
     with fetching(link, folder, control, store.dialect, sources, CABAL_KEY) as community:
         entries = wanted(community.verified, imported)
         for _, found in import_noted(store, community.verified, community.fetch(entries), imported, key=CABAL_KEY):
-            print(f"{found.posts} new posts, {len(found.removed)} removed")
+            print(f"imported {found.posts} new posts, removed {len(found.removed)}")
 
 
 def main(folder: Path) -> None:
-    """Play both parts on this machine."""
+    """Run the control node and the member on this machine."""
     with CableStore.open(folder / "control") as control, CableStore.open(folder / "member") as member:
         for text in ("the tomatoes are green", "the tomatoes are red"):
             control.post("gardening", text)

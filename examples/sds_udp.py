@@ -19,7 +19,7 @@ from cablestore.protocol.body import TEXT
 from cablestore.sds import COMPACT_FILTER, Backoff, CausalLog, PostChannel, RepairParameters, Send, Settings, causal_log
 
 CHANNEL, LOSS, LINES = "default", 0.3, 15
-DATAGRAM, HEADER = 1_200, 10  # a datagram: 8 random bytes for each message, number of the piece, number of pieces
+DATAGRAM, HEADER = 1_200, 10  # bytes; header: 8 random bytes for each message, number of the piece, number of pieces
 SETTINGS = Settings(
     filter=COMPACT_FILTER,
     repair=RepairParameters(t_min_ms=200, t_max_ms=600),
@@ -33,7 +33,7 @@ SETTINGS = Settings(
 
 
 class Lossy:
-    """A link to one other client over UDP. Messages are split into datagrams; if one is lost, its message is lost."""
+    """Link to one other client over UDP. Messages are split into datagrams. A lost datagram loses its message."""
 
     def __init__(self, port: int, other: int) -> None:
         self._other = ("127.0.0.1", other)
@@ -43,11 +43,11 @@ class Lossy:
         self._begun: dict[bytes, dict[int, bytes]] = {}
 
     def send(self, message: bytes) -> None:
-        """Send a message; some of its datagrams are lost."""
+        """Send a message, without some of its datagrams."""
         name, room = secrets.token_bytes(8), DATAGRAM - HEADER
         pieces = [message[at : at + room] for at in range(0, len(message), room)]
         for number, piece in enumerate(pieces):
-            if random.random() >= LOSS:  # noqa: S311 - no secret
+            if random.random() >= LOSS:  # noqa: S311 - not a secret
                 self._socket.sendto(name + bytes((number, len(pieces))) + piece, self._other)
 
     def receive(self) -> Iterator[bytes]:
@@ -61,7 +61,7 @@ class Lossy:
         begun[number] = data[HEADER:]
         if len(begun) == pieces:
             yield b"".join(piece for _, piece in sorted(self._begun.pop(name).items()))
-        while len(self._begun) > 100:  # the oldest will never be complete
+        while len(self._begun) > 100:  # the oldest message has lost a datagram
             del self._begun[next(iter(self._begun))]
 
 
@@ -124,7 +124,7 @@ def wait_for(process: subprocess.Popen[str], length: int) -> None:
     for line in process.stdout:
         if int(line) >= length:
             return
-    raise SystemExit("a client ended early")
+    raise SystemExit("a client exited too early")
 
 
 def main(folder: Path) -> None:
@@ -140,14 +140,14 @@ def main(folder: Path) -> None:
     wait_for(bob, LINES // 2)
     bob.kill()
     bob.communicate()
-    print("bob was killed, and is started again")
+    print("killed bob, starting bob again")
     bob = start(folder, "bob", *reversed(ports))
     for process in (ann, bob):
         wait_for(process, 2 * (1 + LINES))  # each joins the channel before its first line
     logs = [process.communicate()[0].splitlines() for process in (ann, bob)]
     print(*logs[0], sep=os.linesep)
     assert logs[0] == logs[1], logs
-    print(f"both logs are the same, {len(logs[0])} messages")
+    print(f"both logs contain the same {len(logs[0])} messages")
 
 
 if __name__ == "__main__":

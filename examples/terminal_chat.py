@@ -1,4 +1,4 @@
-"""A chat client: `terminal_chat.py ann --listen HOST:PORT` here, `terminal_chat.py bob --connect HOST:PORT` there."""
+"""Chat client. Run `terminal_chat.py ann --listen HOST:PORT` and `terminal_chat.py bob --connect HOST:PORT`."""
 
 import argparse
 import asyncio
@@ -66,7 +66,7 @@ def follow(store: CableStore, channel: str, after: ChangesCursor) -> None:
 
 
 async def main(given: argparse.Namespace, channel: str = "default") -> None:
-    """Open the store of a name, connect to peers, and run typed lines until Ctrl-D."""
+    """Open the user's store, connect to peers, and run typed lines until Ctrl-D."""
     invited = Invitation.read(given.invitation) if given.invitation else None
     prompt = PromptSession[str](f"#{channel} ", erase_when_done=True, input=create_input(always_prefer_tty=True))
     prompt.input.cooked_mode = prompt.input.raw_mode  # type: ignore[method-assign] # printing must not lose keys
@@ -92,10 +92,10 @@ async def main(given: argparse.Namespace, channel: str = "default") -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("name", help="your name at first, and the folder of your store")
+    parser.add_argument("name", help="your initial name, and the folder of your store")
     parser.add_argument("--listen", type=Address.parse, action="append", default=[], metavar="HOST:PORT")
     parser.add_argument("--connect", type=Address.parse, action="append", default=[], metavar="HOST:PORT")
-    parser.add_argument("--invitation", metavar="FILE", help="key and peers; - is standard input")
+    parser.add_argument("--invitation", metavar="FILE", help="file with the invitation, or - for standard input")
     try:
         asyncio.run(main(parser.parse_args()))
     except CableStoreError as error:

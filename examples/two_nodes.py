@@ -11,7 +11,7 @@ from cablestore.peers import Address, Node, NodeSettings
 
 
 async def main(folder: Path) -> None:
-    """Connect two nodes, write to one store, read from the other."""
+    """Connect two nodes, write to each store, and read the message in the other store."""
     settings = NodeSettings(cabal_key=secrets.token_bytes(32), list_every_s=0.1)
     async with AsyncCableStore.open(folder / "ann") as ann, AsyncCableStore.open(folder / "bob") as bob:
         await ann.post("gardening", "the tomatoes are red")

@@ -11,7 +11,7 @@ from sources import imported, sources, trees
 
 CALLED_BY_A_LIBRARY = re.compile(
     r"(action|on|_on)_\w+|get_content_height|get_selection|run_input_thread|replace_range"
-    r"|format_(commands|options)|readall|pushFilters|(pause|resume)_writing|connection_(made|lost)|eof_received|handle_error|log_message|verify_request|service_actions"
+    r"|format_(commands|options)|readall|pushFilters|(pause|resume)_writing|connection_(made|lost)|eof_received|handle_error|log_message|verify_request|service_actions|tell"
 )
 
 

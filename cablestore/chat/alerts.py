@@ -19,7 +19,7 @@ from cablestore.chat.timeline import short_name
 ALERT_PAUSE_S: Final = 10
 """Pause after an alert. Mentions during the pause only raise the count in the channel list."""
 LIVE_MS: Final = 600_000
-"""Age on arrival above which a message is history from a sync, and does not cause an alert."""
+"""Maximum age of a message that causes an alert. Older messages come from a sync."""
 PRESENT_S: Final = 300
 """Time after a key press for which the user counts as present, if the terminal does not report its focus."""
 
@@ -46,7 +46,10 @@ class AlertingClient(Protocol):
 
 
 class Alerts:
-    """Alerts of a client, at most one per ALERT_PAUSE_S. Messages that are unread at the first `check` cause none."""
+    """Alerts of a client, at most one per ALERT_PAUSE_S.
+
+    Messages that are already unread at the first `check` do not cause alerts.
+    """
 
     def __init__(self, client: AlertingClient, settings: ChatSettings, environ: Mapping[str, str]) -> None:
         self._client = client
@@ -66,7 +69,7 @@ class Alerts:
             self._input_at_s = time.monotonic()
 
     async def check(self, channels: Sequence[Sequence[ChannelEntry]]) -> None:
-        """Alert the user to new mentions in the lists of all cabals. Raises the errors of `Cabal`."""
+        """Alert the user to new mentions in the channels of all cabals. Raises the errors of `Cabal`."""
         if not (self._settings.bell or self._settings.notifications):
             return
         new: list[Mention] = []
@@ -77,7 +80,7 @@ class Alerts:
             self._alert(new)
 
     async def _new_in(self, number: int, names: set[str]) -> list[Mention]:
-        """Return the new mentions in these channels of a cabal, except those in the watched channel."""
+        """Return the new mentions in these channels of a cabal, without mentions in the watched channel."""
         found: list[Mention] = []
         if names:
             cabal = self._client.cabal_of(CabalChannel(number, ""))

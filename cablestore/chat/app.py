@@ -49,7 +49,7 @@ from cablestore.errors import CableStoreError, NotFoundError, OwnerGoneError
 from cablestore.store.display import Message
 
 _REST: Final = 3
-"""Factor by which the pause after an update exceeds the duration of the update, so that keys get most of the time."""
+"""Ratio of the pause after an update to the duration of the update, so that most of the time is left for keys."""
 _CHANGES: Final = "changes"
 """Group of the workers that follow changes."""
 _LISTS_EVERY_S: Final = 0.5
@@ -78,7 +78,7 @@ class ChatApp(App[None]):
         channel: str = "",
         zone: tzinfo | None = None,
     ) -> None:
-        """Show these cabals, beginning with a channel of the first one. Times are displayed in `zone`."""
+        """Show these cabals, beginning with `channel` of the first cabal. Times are displayed in `zone`."""
         super().__init__(driver_class=Terminal)
         self._themes = {name: theme(name, self.console.color_system) for name in THEME_NAMES}
         for each in self._themes.values():
@@ -88,7 +88,7 @@ class ChatApp(App[None]):
         self._open_cabals = open_cabals
         self._place = CabalChannel(0, channel)
         self._sends_to = self._place
-        """Channel of the next typed text: the one that is shown, or that of a pending /join."""
+        """Channel of the next typed text: the shown channel, or the channel of a pending /join."""
         self._zone = zone
         self._channels: list[list[ChannelEntry]] = [[] for _ in open_cabals]
         self._members: list[Member] = []
@@ -109,7 +109,7 @@ class ChatApp(App[None]):
         self._actions = MessageActions(self)
         self._drafts = Drafts(self, open_cabals)
         self._in_order = asyncio.Lock()
-        """Held while a request runs, so that requests run in the order of input."""
+        """Lock that is held while a request runs, so that requests run in the order of input."""
 
     # --- parts ---------------------------------------------------------------------------------
 
@@ -164,7 +164,7 @@ class ChatApp(App[None]):
 
     @property
     def is_busy(self) -> bool:
-        """True while the result of a request is not on the screen yet."""
+        """True while the result of a request, or a change, is not on the screen yet."""
         is_asking = len(self.screen_stack) > 1
         works = not is_asking and any(worker.is_running and worker.group != _CHANGES for worker in self.workers)
         happens = any(open_cabal.is_busy for open_cabal in self._open_cabals)
@@ -175,7 +175,7 @@ class ChatApp(App[None]):
         """Show the first channel, and start to follow changes."""
         self.set_keymap({name: ",".join(keys) for name, keys in self._keys.of.items()})
         self.typing.focus()
-        self.watch(self.messages, "chosen", self._show_state, init=False)  # it lists the keys for the chosen message
+        self.watch(self.messages, "chosen", self._show_state, init=False)  # the last line lists keys for this message
         await self._read_channels()
         try:
             self._place = CabalChannel(0, first_channel(self.channel, self._channels[0]))
@@ -194,7 +194,10 @@ class ChatApp(App[None]):
     # --- what is shown -------------------------------------------------------------------------
 
     async def _open(self, place: CabalChannel, message: Message | None = None) -> None:
-        """Show the end of a channel, or a message in it. If the store is unreachable, the earlier content stays."""
+        """Show the end of a channel, or a message in it. Raises CableStoreError if the draft cannot be read.
+
+        In that case, the screen does not change.
+        """
         if self._is_ready:
             await self._try(self._reading.mark())
         draft = await self._drafts.read(place)
@@ -210,18 +213,18 @@ class ChatApp(App[None]):
         await self._try(self._read_lists())
 
     def on_text_area_changed(self) -> None:
-        """Schedule writing the draft, so that it survives the end of this process."""
+        """Schedule writing the draft, so that a crash does not lose it."""
         if self._is_ready:
             self._drafts.write_soon()
 
     async def _read_channels(self) -> None:
-        """Read the channels of all cabals. The lists of unreachable stores stay unchanged."""
+        """Read the channels of all cabals. The lists of unreachable stores remain unchanged."""
         for number, each in enumerate(self._open_cabals):
             with suppress(OwnerGoneError):
                 self._channels[number] = await each.channels()
 
     async def _read_lists(self) -> None:
-        """Read the lists again, and the other details around the messages."""
+        """Read the lists of channels and members again, and the other details around the messages."""
         place = self._place
         open_cabal = self._open_cabals[place.cabal]
         await self._read_channels()
@@ -238,7 +241,7 @@ class ChatApp(App[None]):
         self._show_lists()
 
     def _warn_of_clock(self, warning: str) -> None:
-        """Warn when the clock may have become wrong."""
+        """Show a warning about the clock, once until the clock is right again."""
         if warning and not self._is_clock_wrong:
             self.show_notice(warning[:1].upper() + warning[1:])
         self._is_clock_wrong = bool(warning)
@@ -287,7 +290,7 @@ class ChatApp(App[None]):
                     self.show_notice(str(error))
             self._is_reading = False
             await asyncio.sleep(max(CHANGES_WINDOW_S, _REST * (time.monotonic() - began_s)))
-            if self._changes_came.is_set():  # a flood: keys get most of the time
+            if self._changes_came.is_set():  # many changes: leave more time for keys
                 await asyncio.sleep(FLOOD_WINDOW_S)
 
     async def _apply_changes(self) -> None:
@@ -316,7 +319,7 @@ class ChatApp(App[None]):
             await asyncio.sleep(CHANGES_WINDOW_S)
 
     def on_message_list_scrolled(self) -> None:
-        """Move the line of unread messages to their current beginning."""
+        """Update the position of the line of unread messages."""
         self._reading.scrolled()
 
     async def on_message_list_page_requested(self, event: MessageList.PageRequested) -> None:
@@ -329,7 +332,7 @@ class ChatApp(App[None]):
             await self._try(self._pages.read_next(older=older))
 
     async def on_message_list_end_requested(self, event: MessageList.EndRequested) -> None:
-        """Show an end of the channel that is not loaded."""
+        """Load and show the beginning or the end of the channel."""
         self.messages.clear()
         await self._try(self._pages.read_oldest() if event.oldest else self._pages.read_newest())
 
@@ -345,7 +348,7 @@ class ChatApp(App[None]):
             self.messages.action_newest()
 
     async def show_message(self, place: CabalChannel, message: Message) -> None:
-        """Show a message in its channel, and select it."""
+        """Show a message in its channel, and choose it."""
         await self._try(self._open(place, message))
 
     def send_sequence(self, sequence: str) -> None:
@@ -370,7 +373,10 @@ class ChatApp(App[None]):
     # --- keys ----------------------------------------------------------------------------------
 
     async def on_event(self, event: events.Event) -> None:
-        """Forward typed and pasted text to the typing box, even behind a window. Without a window, it gets all keys."""
+        """Forward typed and pasted text to the typing box, even if a window covers it.
+
+        Without a window, forward all keys to the box.
+        """
         self._alerts.note(event)
         is_input = isinstance(event, events.Key | events.Paste) and not event.is_forwarded and self._is_ready
         if is_input and not self.screen.is_modal:
@@ -386,12 +392,12 @@ class ChatApp(App[None]):
         await self.action_quit()
 
     async def on_text_too_long(self) -> None:
-        """Report that a paste was rejected, after the keys before it: sending a text clears the notice."""
+        """Report a rejected text after the earlier keys were handled, because sending a text clears the notice."""
         await self._earlier_keys()
         self.show_notice(f"The text is too long: the maximum is {MAX_TYPED:,} characters. Paste a part of it")
 
     async def action_copy(self) -> None:
-        """Copy the selected text, or the chosen message. In a window, the key copies the window's text."""
+        """Copy the selected text, or else the chosen message. If a window is open, the window handles the key."""
         self._skip_in_windows()
         await self._earlier_keys()
         marked = self.typing.selected_text or self.screen.get_selected_text()
@@ -402,7 +408,7 @@ class ChatApp(App[None]):
         self.run_dialog(partial(self._actions.choose, self.open_cabal, event.message))
 
     def action_help(self) -> None:
-        """Show keys and commands. In a window, the key goes to the window."""
+        """Show keys and commands. If a window is open, the window handles the key."""
         self._skip_in_windows()
         self.windows.show_help()
 
@@ -411,7 +417,7 @@ class ChatApp(App[None]):
             raise SkipAction
 
     async def action_quit(self) -> None:
-        """Exit after all earlier input was handled. Later keys are ignored."""
+        """Exit after all earlier input was handled."""
         await self._earlier_keys()
         async with self._in_order:
             await self.end()
@@ -464,7 +470,7 @@ class ChatApp(App[None]):
             self.show_notice("No other channel has unread messages")
 
     async def on_line_list_chosen(self, event: LineList.Chosen) -> None:
-        """Show a clicked channel, or start a message to a clicked member."""
+        """Show a clicked channel, toggle a clicked fold line, or start a message to a clicked member."""
         if isinstance(event.key, FoldLine):
             self._panes.fold(event.key.folded_cabal)
             self._show_lists()
@@ -494,7 +500,7 @@ class ChatApp(App[None]):
         return commands.completions(text, channels, names)
 
     def _send(self, text: str) -> None:
-        """Queue a typed message or command after the earlier ones."""
+        """Queue a typed message or command after earlier requests."""
         self.show_notice("")
         self._obey(text, self._sends_to, self._place)
         self._sends_to = self._joined(text, self._sends_to)
@@ -502,7 +508,10 @@ class ChatApp(App[None]):
 
     @work
     async def _obey(self, text: str, place: CabalChannel, typed_in: CabalChannel) -> None:
-        """Run a typed message or command for a channel: the one of the box, or one that an earlier command joins."""
+        """Post a typed message, or run a command, in the channel `place`.
+
+        If a message cannot be sent, it returns to the box, or becomes the draft of the channel `typed_in`.
+        """
         with self._until_the_end():
             async with self._in_order:
                 if await self._try(self._run(text, place)):
@@ -521,7 +530,7 @@ class ChatApp(App[None]):
             self.show_notice(report, is_error=False)
 
     def _joined(self, text: str, place: CabalChannel) -> CabalChannel:
-        """Return the last channel that a typed text joins, or the given one."""
+        """Return the last channel that a typed text joins, or else `place`."""
         names = [entry.name for entry in self._channels[place.cabal]]
         return place._replace(channel=commands.joined_channel(text, names) or place.channel)
 

@@ -1,6 +1,6 @@
 """Access to a cabal for the client's screens, whether this process or another one has its store open.
 
-Only this module calls a store. One thread reads and another one writes, so the event loop does not wait for the store.
+The screens call a store only through this module. Threads read, write and search, so the event loop does not wait.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ def _clock_warning(store: CableStore) -> str:
 class Cabal:
     """Cabal that is open in the client. Call `close` at the end.
 
-    Methods raise the errors of the store, and OwnerGoneError if another process has the store open and is gone.
+    Methods raise the errors of the store, and OwnerGoneError if the process that has the store open exited or hangs.
     """
 
     def __init__(self, opened: OpenStore, label: str, reopen: Reopen | None = None) -> None:
-        """Show a store under a label. `reopen` reopens it if the process that has it open ends."""
+        """Show a store under a label. `reopen` reopens it after the process that has it open exits."""
         self.label = label
         self._reads = ThreadPoolExecutor(1, thread_name_prefix="chat-read")
         self._writes = ThreadPoolExecutor(1, thread_name_prefix="chat-write")
@@ -93,7 +93,7 @@ class Cabal:
 
     @property
     def is_busy(self) -> bool:
-        """True if events are known that are not among the returned changes."""
+        """True if `take_changes` has not returned the changes of all known events yet."""
         return not self._changes.is_empty or (not self._keeper.lost and self._keeper.follower.is_busy)
 
     # --- reading -------------------------------------------------------------------------------
@@ -108,13 +108,13 @@ class Cabal:
     async def page(
         self, channel: str, limit: int, cursor: MessageCursor | None = None, *, newest_first: bool = True
     ) -> Page:
-        """Return a page of a channel. Hidden messages have no text."""
+        """Return a page of a channel. Hidden messages are returned without their text."""
         return await self.read(
             lambda store: store.messages(channel, limit, cursor=cursor, newest_first=newest_first, hidden="mark")
         )
 
     async def channels(self) -> list[ChannelEntry]:
-        """Return all channels: first those that the user has joined, each group by name."""
+        """Return all channels: first the joined channels by name, then the other channels by name."""
         return await self.read(lambda store: sorted(self._channels(store), key=lambda entry: not entry.is_joined))
 
     def _channels(self, store: CableStore) -> Iterator[ChannelEntry]:
@@ -131,7 +131,7 @@ class Cabal:
             )
 
     async def members(self, channel: str) -> list[Member]:
-        """Return up to MAX_MEMBERS_SHOWN members of a channel: first those with roles, then by name."""
+        """Return up to MAX_MEMBERS_SHOWN members of a channel, by role and then by name."""
         return await self.read(lambda store: self._members(store, store, channel))
 
     def _members(self, store: CableStore, state: Queries, channel: str) -> list[Member]:
@@ -160,7 +160,7 @@ class Cabal:
         return member
 
     async def details(self, channel: str, authors: Sequence[bytes]) -> ChannelDetails:
-        """Return the details shown around the messages of a channel. `authors` are those of the messages."""
+        """Return the details shown around the messages of a channel. `authors` wrote the loaded messages."""
 
         def read(store: CableStore) -> ChannelDetails:
             with store.snapshot() as state:  # a snapshot does not search all texts for mentions first
@@ -176,7 +176,7 @@ class Cabal:
         return await self.read(read)
 
     async def latest_mentions(self, limit: int) -> list[Mention]:
-        """Return the latest messages of all channels that mention the user, newest first, without hidden ones."""
+        """Return the latest visible messages of all channels that mention the user, newest first."""
         return await self.read(lambda store: latest_mentions(store, limit))
 
     async def read_state(self, channel: str) -> ReadState:
@@ -184,9 +184,9 @@ class Cabal:
         return await self.read(lambda store: store.read_state(channel))
 
     async def search(self, text: str) -> SearchPage:
-        """Return the newest matching messages of all channels. Raises MissingExtraError without the extra.
+        """Return the newest matching messages of all channels. Raises MissingExtraError if an extra is not installed.
 
-        Words match as prefixes, as users expect while typing; quoted words match as a whole.
+        Words match as prefixes, and quoted words match as a whole.
         """
         found = await self._run(self._searches, lambda store: store.search(with_prefixes(text), limit=MAX_FOUND))
         if self._completing is None or self._completing.done():
@@ -194,7 +194,7 @@ class Cabal:
         return found
 
     def _complete_search_index(self) -> None:
-        """Index posts that a search left for later, and remove the words of removed messages."""
+        """Index the posts that a search did not index, and remove the words of removed messages."""
         with suppress(CableStoreError):
             self._keeper.run(lambda store: store.update_search_index(progress=self._keeper.follower.pause))
 
@@ -203,7 +203,7 @@ class Cabal:
         return await self.read(lambda store: store.user(self.own_key).info.name or "")
 
     async def find_users(self, text: str) -> list[Member]:
-        """Return the users with a name, and those whose public key begins with these hex digits (4 or more)."""
+        """Return the users with this name, and users whose public key begins with these hex digits (4 or more)."""
         return await self.read(lambda store: list(map(self._member_reader(store), users_typed(store, text))))
 
     async def user_details(self, public_key: bytes) -> UserDetails:
@@ -217,7 +217,7 @@ class Cabal:
         return await self.read(read)
 
     async def restrictions(self) -> list[Restriction]:
-        """Return what is hidden or blocked for the user, oldest first."""
+        """Return the users and messages that are hidden or blocked for the user, oldest action first."""
         return await self.read(restrictions)
 
     # --- writing -------------------------------------------------------------------------------
@@ -231,7 +231,7 @@ class Cabal:
         await self.write(lambda store: store.post(channel, text))
 
     async def mark_seen(self, channel: str, seen: Sequence[MessageCursor], upto: MessageCursor | None) -> None:
-        """Mark messages as read, given by their cursors, and with `upto` all new messages up to that cursor."""
+        """Mark the messages with these cursors as read, and with `upto` also all new messages up to that cursor."""
         await self.write(lambda store: store.mark_seen(channel, seen, upto=upto))
 
     async def draft(self, channel: str) -> str:
@@ -240,7 +240,7 @@ class Cabal:
         return await self.read(lambda store: store.local.draft(channel)) if known is None else known
 
     async def set_draft(self, channel: str, text: str) -> None:
-        """Save the draft of a channel. It is held in memory until the store has it."""
+        """Save the draft of a channel. If the store is lost, the draft is saved when it can be used again."""
         with self._changing_drafts:
             self._unsent[channel] = text
         with suppress(OwnerGoneError):
@@ -274,7 +274,7 @@ class Cabal:
                 del self._unsent[channel]
 
     async def mute(self, channel: str) -> None:
-        """Hide the unread messages of a channel, also after a restart."""
+        """Hide the unread count of a channel. The store keeps this setting."""
         await self.write(lambda store: store.local.mute(channel))
 
     async def unmute(self, channel: str) -> None:
@@ -294,7 +294,7 @@ class Cabal:
         await self.write(lambda store: store.set_topic(channel, topic))
 
     async def set_name(self, name: str) -> None:
-        """Change the user's name. Other published properties stay unchanged."""
+        """Change the user's name. Other published properties remain unchanged."""
         await self.write(lambda store: store.set_name(name))
 
     async def delete(self, digest: bytes) -> None:
@@ -306,7 +306,7 @@ class Cabal:
     ) -> list[UndoneAct]:
         """Hide, unhide, block or unblock users, or hide or unhide single messages, only for the user.
 
-        `unhide` and `unblock` undo all actions of the user, including public ones, and return them. Raises
+        `unhide` and `unblock` undo all own actions on the targets, including public actions, and return them. Raises
         ArgumentError for an action without effect.
         """
         return await self.write(lambda store: moderate(store, act, users, posts))
@@ -332,6 +332,6 @@ class Cabal:
         return () if self._keeper.lost or node is None else node.listening
 
     async def invitation(self) -> str:
-        """Return the invitation to this cabal. Raises ArgumentError if it would be unusable."""
+        """Return the invitation to this cabal. Raises ArgumentError: see `invitation_text`."""
         node = self._keeper.opened.node.state
         return invitation_text(node, await self.read(lambda store: store.moderation.seed))

@@ -1,4 +1,4 @@
-"""Changes in an open store, for the screens. A flood of changes is merged into "everything"."""
+"""Changes in an open store, for the screens. After more than MAX_EVENTS events, the screens read everything again."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ from cablestore.store.changes import (
 from cablestore.store.store import CableStore
 
 CHANGES_WINDOW_S: Final = 0.02
-"""Changes within this time are read and drawn together. The first one is not delayed."""
+"""Changes within this time are read and drawn together. The first change is not delayed."""
 FLOOD_WINDOW_S: Final = 0.08
-"""Additional delay of the next read and the next drawing if more changes follow within that time."""
+"""Additional delay of the next read and the next drawing if more changes arrive within CHANGES_WINDOW_S."""
 
 _PAUSE_S: Final = 0.02
-"""Pause of long work after each part, in which others use the store."""
+"""Pause after each part of a long task, so that others can use the store."""
 _EVERYTHING: Final = (NameChanged, UserHidden, UserShown, ModerationChanged)
 """Changes after which any message may look different."""
 
 
 @dataclass
 class CabalChanges:
-    """Parts of a cabal that may have changed; all of it with `is_all`."""
+    """Parts of a cabal that may have changed. With `is_all`, the whole cabal may have changed."""
 
     channels: dict[str, int] = field(default_factory=dict)
-    """Channels with changed messages, and the earliest time of the changes; 0 if messages may be deleted or hidden."""
+    """Earliest timestamp of new messages by channel, in ms, or 0 after messages were deleted, hidden or shown."""
     has_lists: bool = False
     is_all: bool = False
 
     def add(self, change: Change) -> None:
-        """Add a change."""
+        """Record which parts of the cabal a change affects."""
         self.has_lists = True
         if isinstance(change, MessageAdded):
             since = self.channels.get(change.channel, change.message.timestamp_ms)
@@ -79,11 +79,11 @@ class PendingChanges:
         self._on_state: Callable[[], None] | None = None
 
     def notify(self, on_changes: Callable[[], None], on_state: Callable[[], None]) -> None:
-        """Set callbacks that are called after `add` and `note_state`, in the same threads."""
+        """Set the functions that `add` and `note_state` call in the thread of their caller."""
         self._on_changes, self._on_state = on_changes, on_state
 
     def add(self, changes: CabalChanges) -> None:
-        """Add changes."""
+        """Merge changes into the pending changes, and report them."""
         with self._lock:
             self._changes.join(changes)
         if self._on_changes is not None:
@@ -107,14 +107,14 @@ class PendingChanges:
 
 
 class StoreFollower:
-    """Threads that collect the changes in one store. They end after `stop`, or with the store or its connection."""
+    """Threads that collect the changes in one store. They end after `stop`, or after the store is closed or lost."""
 
     def __init__(self, store: CableStore, changes: PendingChanges) -> None:
-        """Start. Raises OwnerGoneError if the store does not answer."""
+        """Start the threads. Raises OwnerGoneError if the store does not answer."""
         self._store = store
         self._changes = changes
         self._seen = store.last_sequence
-        """Number of the last event that is in the changes."""
+        """Number of the last event whose changes were added."""
         self._cursor = store.cursor  # read after `_seen`, so that no event in between is missed
         self._closing = threading.Event()
         self._woken = threading.Event()
@@ -137,7 +137,7 @@ class StoreFollower:
 
     @property
     def is_busy(self) -> bool:
-        """True if events are known that are not in the changes yet."""
+        """True if the changes of some known events were not added yet."""
         return self._searching.is_alive() or self._names.is_busy or self._seen != self._store.last_sequence
 
     @property
@@ -158,7 +158,7 @@ class StoreFollower:
                 self._woken.clear()  # later writes set it again
 
     def _gather(self, upto: int) -> None:
-        """Add the changes up to an event or later to the pending ones."""
+        """Add the changes up to event `upto`, or up to a later event, to the pending changes."""
         found: list[Change] = []
         changes = CabalChanges(is_all=upto - self._seen > MAX_EVENTS)
         if not changes.is_all:
@@ -182,6 +182,6 @@ class StoreFollower:
             self._changes.add(CabalChanges(is_all=True))
 
     def pause(self, _: int) -> None:
-        """Pause after a part of long work, so that others use the store. Raises StoreClosedError after `stop`."""
+        """Pause after a part of a long task, so that others can use the store. Raises StoreClosedError after `stop`."""
         if self._closing.wait(_PAUSE_S):
             raise StoreClosedError

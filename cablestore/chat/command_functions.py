@@ -1,4 +1,4 @@
-"""Implementation of the commands. Each returns a report, and requests what the client shows next.
+"""Implementation of the commands. Each function returns a report for the user, or an empty string.
 
 Commands without effect report that nothing changed. Changes that are visible on the screen are not reported.
 """
@@ -20,7 +20,7 @@ from cablestore.store.lookup import find_channel, require_one, typed_channel, ty
 
 _SEPARATORS: Final = re.compile(r"\s*,\s*|\s+(?=#)")
 _CLEARS: Final = frozenset({"-", "-delete"})
-"""Arguments that clear a topic: `-delete` is the one of WeeChat and irssi."""
+"""Arguments that clear a topic. WeeChat and irssi use `-delete`."""
 _KEY_DIGITS: Final = 16
 
 
@@ -59,7 +59,7 @@ class Client(Protocol):
     async def confirm_delete_last(self, place: CabalChannel) -> None:
         """Request confirmation to delete the user's last message in a channel.
 
-        Raises CableStoreError if none is near.
+        Raises CableStoreError if it is not near the end of the channel.
         """
 
     async def end(self) -> None:
@@ -120,7 +120,10 @@ async def mentions(request: Request) -> str:
 
 
 def channels_in(argument: str, known: Iterable[str]) -> list[str]:
-    """Return the channels in an argument: `#a, #b`, `#a #b`, or one whose name has a comma or a space."""
+    """Return the channels in an argument: `#a, #b`, `#a #b`, or a known name that contains a comma or a space.
+
+    Raises NotFoundError if the argument does not name a channel.
+    """
     names = list(known)
     if typed_channel(argument) and (whole := find_channel(argument, names)) in names:
         return [whole]
@@ -131,7 +134,7 @@ def channels_in(argument: str, known: Iterable[str]) -> list[str]:
 
 
 async def join(request: Request) -> str:
-    """Join channels, and show the last one."""
+    """Join channels, and show the last channel."""
     known = {entry.name: entry for entry in await request.cabal.channels()}
     names = channels_in(request.argument, known)
     old = [name for name in names if name in known and known[name].is_joined]
@@ -143,7 +146,7 @@ async def join(request: Request) -> str:
 
 
 async def leave(request: Request) -> str:
-    """Leave all named channels, or none if one of them is not joined."""
+    """Leave the named channels, or the shown channel. If one of them is not joined, leave none and raise an error."""
     entries = await request.cabal.channels()
     names = _named_or_shown(request, entries)
     joined = {entry.name for entry in entries if entry.is_joined}
@@ -152,11 +155,11 @@ async def leave(request: Request) -> str:
         raise CableStoreError(f"Cannot leave {_listed(others)}: you are not a member. Nothing changed")
     for name in names:
         await request.cabal.leave(name)
-    return f"You left {_listed(names)}. The messages stay stored; /join CHANNEL rejoins"
+    return f"You left {_listed(names)}. The store keeps the messages. /join CHANNEL rejoins"
 
 
 async def close(request: Request) -> str:
-    """Leave a channel, and show the next joined one."""
+    """Leave a channel, and show the next joined channel."""
     entries = await request.cabal.channels()
     name = _one_or_shown(request, entries)
     names = [entry.name for entry in entries]
@@ -188,7 +191,7 @@ async def topic(request: Request) -> str:
     name = request.place.channel
     shown = next((entry.topic for entry in await request.cabal.channels() if entry.name == name), "")
     if not request.argument:
-        return f"Topic of #{name}: {shown}" if shown else f"#{name} has no topic. /topic TEXT sets one"
+        return f"Topic of #{name}: {shown}" if shown else f"#{name} has no topic. /topic TEXT sets the topic"
     wanted = "" if request.argument in _CLEARS else request.argument
     if wanted == shown:
         return f"Nothing changed: #{name} {'already has this topic' if shown else 'has no topic'}"
@@ -218,7 +221,7 @@ async def _mute(request: Request, *, is_muted: bool) -> str:
 
 
 def _named_or_shown(request: Request, entries: Sequence[ChannelEntry]) -> list[str]:
-    """Return the known channels in the argument, or the one that is shown. Raises NotFoundError."""
+    """Return the known channels in the argument, or the shown channel. Raises NotFoundError for an unknown channel."""
     if not request.argument:
         return [request.place.channel]
     known = {request.place.channel, *(entry.name for entry in entries)}
@@ -246,12 +249,12 @@ async def nick(request: Request) -> str:
     """Show or change the user's name."""
     before, name = await request.cabal.own_name(), typed_name(request.argument)
     if not name:
-        return f"Your name is {before}" if before else "You have no name. /nick NAME sets it"
+        return f"Your name is {before}" if before else "You have no name. /nick NAME sets your name"
     if name == before:
         return f"Nothing changed: your name is already {name}"
     await request.cabal.set_name(name)
     alike = [each for each in await request.cabal.find_users(name) if not each.is_self]
-    warning = f". Another user has it too: {_key_of(alike[0])}. Others may confuse you" if alike else ""
+    warning = f". Another user also has this name: {_key_of(alike[0])}. Choose a different name" if alike else ""
     return f"Your name is {name}{warning}"
 
 
@@ -291,12 +294,12 @@ async def unblock(request: Request) -> str:
 
 
 async def hidden(request: Request) -> str:
-    """List who and what is hidden."""
+    """List hidden users and messages."""
     return await _restrictions(request, "hidden")
 
 
 async def blocked(request: Request) -> str:
-    """List who is blocked."""
+    """List blocked users."""
     return await _restrictions(request, "blocked")
 
 
@@ -313,7 +316,7 @@ async def _undo(request: Request, act: PrivateAct, noun: str, past: str) -> str:
     undone = await request.cabal.moderate(act, users=[member.public_key])
     if not undone:
         state = "hidden" if noun == "hide" else "blocked"
-        return f"{_described(member)} is no longer {state}, only for you: others {past} this user"
+        return f"{_described(member)} is no longer {state} for you. Other members {past} this user"
     return f"{_described(member)}: undid {' and '.join(_undone(each, noun) for each in undone)}"
 
 

@@ -41,14 +41,14 @@ COMMANDS: Final = {
     ),
     "leave": Command("[CHANNEL, ...]", "Leave this channel, or others", command_functions.leave, ("part",)),
     "close": Command(
-        "[CHANNEL]", "Leave this channel or another, and show the next one that you are in", command_functions.close
+        "[CHANNEL]", "Leave this channel or another, and show the next joined channel", command_functions.close
     ),
     "names": Command("[CHANNEL]", "List the members of this channel or another", command_functions.names),
     "topic": Command(
         "[TEXT]", "Show the topic of this channel, or set it; /topic - clears it", command_functions.topic
     ),
     "mute": Command("[CHANNEL]", "Hide the unread count of this channel or another", command_functions.mute),
-    "unmute": Command("[CHANNEL]", "Show the unread count again", command_functions.unmute),
+    "unmute": Command("[CHANNEL]", "Show the unread count of this channel or another", command_functions.unmute),
     "me": Command("TEXT", "Describe an action: /me waves is shown as * ann waves", command_functions.emote),
     "nick": Command("[NAME]", "Change your name, or show it", command_functions.nick, ("name",)),
     "whois": Command("USER", "Show the public key, role and channels of a user", command_functions.whois),
@@ -66,14 +66,14 @@ COMMANDS: Final = {
         command_functions.search,
     ),
     "mentions": Command(
-        "", "List the messages that mention you, in all channels; Enter shows one", command_functions.mentions
+        "", "List the messages that mention you, in all channels; Enter shows a message", command_functions.mentions
     ),
     "invite": Command("", "Show the invitation to this cabal, to copy it", command_functions.invite),
     "delete": Command("", "Delete your last message in this channel, after confirmation", command_functions.delete),
     "help": Command("[COMMAND]", "Show keys and commands, or explain one command", _help),
     "quit": Command("[REASON]", "Quit the client; the reason is not sent", command_functions.end, ("exit",)),
 }
-"""By name, in the order of the help."""
+"""Commands by name, in the order of the help."""
 _BY_NAME: Final = COMMANDS | {alias: each for each in COMMANDS.values() for alias in each.aliases}
 _NO_PRIVATE: Final = "Messages cannot be private: all members of the cabal can read every channel"
 _ELSEWHERE: Final = {
@@ -83,19 +83,19 @@ _ELSEWHERE: Final = {
         "`cablestore role`, `hide`, `drop` and `block` moderate; /hide and /block apply only for you",
     ),
     **dict.fromkeys(
-        ("list", "channels"), "The list on the left has all channels; /help shows the key for the next one"
+        ("list", "channels"), "The list on the left shows the channels; /help shows the key for the next channel"
     ),
     **dict.fromkeys(("away", "back"), "The client does not report whether you are away"),
     **dict.fromkeys(("connect", "server", "disconnect", "reconnect"), "Start the client with --connect HOST:PORT"),
-    **dict.fromkeys(("who", "users"), "/names lists the members of a channel, `cablestore users` all users"),
+    **dict.fromkeys(("who", "users"), "/names lists the members of a channel, and `cablestore users` lists all users"),
     "clear": "/help shows the key for the newest messages",
     "window": "/help shows the keys for the next and the previous channel",
 }
-"""IRC commands that do not exist here, and their alternatives."""
+"""IRC commands that the client does not have, with their alternatives."""
 _OF_CHANNELS: Final = tuple(name for name, each in _BY_NAME.items() if each.arguments.strip("[]").startswith("CHANNEL"))
 _OF_USERS: Final = tuple(name for name, each in _BY_NAME.items() if each.arguments == "USER")
 _MAX_NAME_CHARACTERS: Final = 80
-"""Maximum length of a completed name. No name of a user or channel is longer."""
+"""Maximum length of a completed name. Names of users and channels are not longer."""
 
 
 class Typed(NamedTuple):
@@ -106,9 +106,9 @@ class Typed(NamedTuple):
 
 
 def read(text: str) -> Typed:
-    """Parse a typed text. A message that begins with / is typed as //. Raises ArgumentError.
+    """Parse a typed text. Raises ArgumentError for an invalid command.
 
-    A path such as /etc/hosts is a message.
+    A text that begins with // is a message that begins with /. A path such as /etc/hosts is also a message.
     """
     if not text.startswith("/") or text.startswith("//"):
         return Typed("", text[1:] if text.startswith("//") else text)
@@ -123,7 +123,7 @@ def read(text: str) -> Typed:
     if command.needs_argument and not argument:
         raise ArgumentError(f"/{name} needs an argument: /{name} {command.arguments}. {command.meaning}")
     if not command.arguments and argument:
-        raise ArgumentError(f"/{name} accepts no argument: {argument!r}. {command.meaning}: /{name}")
+        raise ArgumentError(f"/{name} does not accept an argument: {argument!r}. {command.meaning}: /{name}")
     return Typed(next(each for each in COMMANDS if COMMANDS[each] is command), argument)
 
 
@@ -135,18 +135,18 @@ async def run(text: str, client: Client, place: CabalChannel) -> str:
 
 
 def explained(name: str) -> str:
-    """Return the help on one command. Raises ArgumentError."""
+    """Return the help on one command. Raises ArgumentError for an unknown command."""
     wanted = name.strip().removeprefix("/").lower()
     if wanted not in _BY_NAME:
         raise ArgumentError(f"Unknown command /{wanted}. {_ELSEWHERE.get(wanted, '/help lists all commands')}")
     command = _BY_NAME[wanted]
     others = [each for each, known in _BY_NAME.items() if known is command and each != wanted]
-    also = f" Also {', '.join(f'/{each}' for each in others)}." if others else ""
+    also = f" Other names: {', '.join(f'/{each}' for each in others)}." if others else ""
     return f"{f'/{wanted} {command.arguments}'.strip()}: {command.meaning}.{also}"
 
 
 def is_a_message(text: str) -> bool:
-    """Return True if a typed text has content for others, which is kept if it cannot be sent."""
+    """Return True if a typed text is a message, emote or topic. The client keeps such a text if it cannot be sent."""
     with suppress(ArgumentError):
         return read(text).command in ("", "me", "topic")
     return False
@@ -167,7 +167,7 @@ def joined_channel(text: str, known: Iterable[str]) -> str:
 def completions(text: str, channels: Sequence[str], names: Iterable[str]) -> list[str]:
     """Return the possible completions of a text up to the cursor: commands, channels or names of users.
 
-    Names may have spaces. The longest suffix that begins a name is completed.
+    Names can contain spaces. The longest suffix of the text with which a name begins is completed.
     """
     if text.startswith("/") and not text.startswith("//") and not re.search(r"\s", text):
         return [f"/{name} " for name in _BY_NAME if name.startswith(text[1:].lower())]
@@ -217,7 +217,10 @@ class SentTexts:
         self._place = len(self._texts)
 
     def step(self, by: int, shown: str) -> str | None:
-        """Return the text `by` steps away, None past an end. The unsent text returns at the newest end."""
+        """Move by `by` steps, and return the text there, or None beyond an end.
+
+        The unsent text `shown` follows the newest text, so that the user can return to it.
+        """
         place = self._place + by
         if not 0 <= place <= len(self._texts):
             return None

@@ -12,14 +12,14 @@ OFFLINE: Final = "offline"
 """State of a cabal without a node."""
 _CAUSES: Final = (
     ("handshake message", "wrong cabal key at {}"),
-    ("this node has none", "no cabal key here? {} closed in the handshake"),
-    ("cabal key", "wrong cabal key? {} closed in the handshake"),
+    ("this node has none", "cabal key missing here? {} closed the connection"),
+    ("cabal key", "wrong cabal key? {} closed the connection"),
     ("does not answer", "no answer from {}"),
     ("Connect call failed", "no peer at {}"),
     ("refused", "no peer at {}"),
 )
-"""Parts of logged reasons, and the client's shorter messages. Important words come first, because a narrow screen cuts
-the rest. The first matching part counts."""
+"""Parts of logged reasons, and the client's shorter messages. The first matching part applies. Messages begin with
+their important words, because a narrow screen truncates them."""
 
 
 def connection_text(node: NodeState | None) -> str:

@@ -1,4 +1,4 @@
-"""Unsent drafts: those that are not stored yet, and when they are written."""
+"""Unsent drafts, which are written to their stores after a short delay."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Drafts:
             self._client.do(self._write)
 
     def keep(self, place: CabalChannel, text: str) -> None:
-        """Record an unsendable text as the draft of its channel, unless it has another draft."""
+        """Record a text that cannot be sent as the draft of a channel, unless an unwritten draft of it exists."""
         if not self._unwritten.get(place):
             self._unwritten[place] = text
             self._client.do(self._write)
@@ -91,7 +91,7 @@ class Drafts:
         self._client.do(self._write)
 
     async def _write(self) -> None:
-        """Write all drafts. Rejected drafts stay here, and CableStoreError is raised."""
+        """Write all drafts. Raises CableStoreError if a store rejects a draft, which remains in memory."""
         problem: CableStoreError | None = None
         for place, draft in list(self._unwritten.items()):
             try:
@@ -107,4 +107,4 @@ class Drafts:
 
 def _report(drafts: Mapping[CabalChannel, str], error: Exception) -> str:
     lines = [f"  #{clean(place.channel)}: {clean(text, lines=True)}" for place, text in drafts.items() if text]
-    return "\n".join([f"cablestore: unsent drafts could not be saved: {error}", *lines])
+    return "\n".join([f"cablestore: cannot save unsent drafts: {error}", *lines])

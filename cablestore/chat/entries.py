@@ -1,4 +1,4 @@
-"""Values that the client's screens show of a cabal: channels, members, mentions and restrictions."""
+"""Values of a cabal that the client's screens show: channels, members, mentions and restrictions."""
 
 from __future__ import annotations
 
@@ -80,7 +80,10 @@ class UndoneAct:
 
 @dataclass(frozen=True, slots=True)
 class Restriction:
-    """Restriction that applies: a hidden or blocked user, or a hidden message, named by its author."""
+    """Restriction that applies: a hidden or blocked user, or a hidden message.
+
+    `public_key` and `name` identify the user, or the author of the message.
+    """
 
     what: str
     public_key: bytes

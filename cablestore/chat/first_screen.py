@@ -17,7 +17,10 @@ _NO_MESSAGES = "No messages yet: write the first one"
 
 
 def first_channel(typed: str, entries: Sequence[ChannelEntry]) -> str:
-    """Return the channel to show first: the typed one, or else a joined one. Raises NotFoundError."""
+    """Return the channel to show first: the typed channel, or else a joined channel, preferably `default`.
+
+    Raises NotFoundError if the typed name is ambiguous.
+    """
     if typed:
         return find_channel(typed, [entry.name for entry in entries])
     known = [entry.name for entry in entries if entry.is_joined] or [entry.name for entry in entries]

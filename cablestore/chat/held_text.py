@@ -35,7 +35,7 @@ def held_text(parts: Sequence[Segment], base: Style, width: int, column: int) ->
 
     The column counts from 0. If the width of the text is uncertain, the space is first filled with blanks. Then the
     cursor is moved to the beginning, and after the text to the end. A terminal that draws more or fewer cells than
-    counted therefore moves nothing else.
+    counted therefore does not move other text.
     """
     text = "".join(part.text for part in parts)
     rest = width - cell_len(text)

@@ -1,4 +1,4 @@
-"""Node of a cabal: in a thread of the client, or elsewhere in this process.
+"""Node of a cabal in a thread of the client, and the state of any node of this process.
 
 The node uses a separate event loop, so that the posts of peers do not delay key presses.
 """
@@ -55,7 +55,7 @@ def with_stored_channels(store: CableStore, settings: NodeSettings) -> NodeSetti
 
 
 class _Run(NamedTuple):
-    """A run of a node. `since_ms` is when it began."""
+    """Running node. It was started at `since_ms`."""
 
     node: Node
     loop: asyncio.AbstractEventLoop
@@ -64,7 +64,7 @@ class _Run(NamedTuple):
 
 
 class RunningNode(WatchedNode):
-    """State of a node of this process, which clients watch in any thread and process."""
+    """State of a node of this process. Clients in any thread or process can watch it."""
 
     def __init__(self, cabal_key: bytes | None, connect: tuple[Address, ...] = ()) -> None:
         """Create the state of a node that has not started."""
@@ -246,7 +246,7 @@ class HostedNode:
             raise
 
     def close(self) -> None:
-        """Stop the node after it has sent the written posts and stored the received ones."""
+        """Stop the node after it has sent the written posts and stored the received posts."""
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
 

@@ -13,7 +13,7 @@ from cablestore.remote.node import NodeState
 def invitation_text(node: NodeState | None, seed: Seed | None) -> str:
     """Return the invitation to a cabal, given its node and its moderation seed.
 
-    Raises ArgumentError if the invitation would be unusable.
+    Raises ArgumentError if the client is offline, or if there is neither a cabal key nor an address.
     """
     if node is None:
         raise ArgumentError("This client is offline. Start it with --listen, --connect or --invitation")

@@ -1,4 +1,4 @@
-"""Store of a cabal, open in this process or in another one, which may end, hang, and return."""
+"""Store of a cabal, open in this process or in another one. The other process may exit, hang, and start again."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ Reopen = Callable[[], OpenStore]
 
 
 class StoreKeeper:
-    """Open store and its changes. A lost store of another process is reopened."""
+    """Open store and its changes. Reopens a store that another process had open, after that process exits."""
 
     def __init__(
         self, opened: OpenStore, changes: PendingChanges, reopen: Reopen | None, on_return: Callable[[], None]
@@ -91,7 +91,7 @@ class StoreKeeper:
         self._woken.set()
         self.opened.closing.close()
         self._thread.join()
-        self.opened.closing.close()  # the thread may have opened another one
+        self.opened.closing.close()  # the thread may have opened another store
         self.follower.stop()
 
     def run(self, function: Callable[[CableStore], T]) -> T:
@@ -118,7 +118,7 @@ class StoreKeeper:
         while isinstance(store := self.opened.store, RemoteStore) and not self._closing.is_set():
             try:
                 self._check(store)
-            except CableStoreError:  # it was lost again before it could be used
+            except CableStoreError:  # the store was lost again before it could be used
                 self._closing.wait(_AGAIN_S)
 
     def _check(self, store: RemoteStore) -> None:
@@ -186,4 +186,4 @@ def _named(owner: str) -> str:
 def _gone(owner: str) -> str:
     if owner == "chat":
         return "the `chat` that had the store open has exited. This client opens the store"
-    return f"{_named(owner)} has exited. The client resumes when it runs again"
+    return f"{_named(owner)} has exited. Start it again. The client then resumes"

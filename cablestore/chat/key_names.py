@@ -1,7 +1,7 @@
 """Names of keys for users, and the keys that can be assigned to an action. Pure.
 
 Keys that type text and keys with a fixed use cannot be assigned. This also applies to a key that many terminals report
-as another one.
+as such a key.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Actions with keys, and the assigned keys. None of these keys is part of a text. Pure.
+"""Actions with keys, and the keys assigned to them. These keys do not type text. Pure.
 
-All other keys go to the typing box first.
+The typing box receives all other keys first.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ KEY_ACTIONS: Final = {
     "previous-channel": KeyAction(("ctrl+p", "alt+up"), "next_channel(-1)", "Previous channel"),
     "next-unread": KeyAction(("f5",), "next_unread", "Next unread channel, or unread messages above"),
     "mentions": KeyAction(("f6",), "mentions", "Mentions: the messages that mention you, in all channels"),
-    "other-channels": KeyAction(("f7",), "fold", "Other channels, which you have not joined, and back"),
+    "other-channels": KeyAction(("f7",), "fold", "Other channels: show or hide unjoined channels"),
     "scroll-up": KeyAction(("pageup",), "scroll_pages(-1)", "Scroll up"),
     "scroll-down": KeyAction(("pagedown",), "scroll_pages(1)", "Scroll down"),
     "oldest": KeyAction(("ctrl+home",), "oldest", "Oldest message"),
@@ -36,15 +36,15 @@ KEY_ACTIONS: Final = {
     "copy": KeyAction(
         ("ctrl+c", "super+c"),
         "copy",
-        "Copy the chosen message or the selected text; Shift and the mouse select on the screen",
+        "Copy the chosen message or the selected text; Shift and the mouse select text on the screen",
     ),
     "quit": KeyAction(("ctrl+q",), "quit", "Quit"),
 }
-"""By the names in the settings, in the order of the help. A name is the beginning of the description."""
+"""Actions by their names in the settings, in the order of the help. Each description begins with the name."""
 
 
 class Keys:
-    """Assigned keys."""
+    """Keys assigned to all actions."""
 
     def __init__(self, chosen: Mapping[str, tuple[str, ...]]) -> None:
         """Assign these keys to actions. All other actions have their default keys."""

@@ -1,4 +1,4 @@
-"""Scrollable list of short lines, for channels and members. One line is current, and lines can be clicked."""
+"""Scrollable list of short lines, for channels and members. One line can be current, and lines can be clicked."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Line(NamedTuple):
 
 
 class LineList(Widget):
-    """Scrollable lines. The current one is always in view."""
+    """Scrollable lines. When the current line changes, it is scrolled into view."""
 
     ALLOW_SELECT = False
     COMPONENT_CLASSES: ClassVar[set[str]] = {
@@ -49,7 +49,7 @@ class LineList(Widget):
         self._top = 0
 
     def show(self, lines: Sequence[Line], current: Hashable = None) -> None:
-        """Show lines. The line with the key `current` is the current one."""
+        """Show lines. The line with the key `current` is the current line."""
         if (lines, current) == (self._lines, self._current):
             return
         has_moved = current != self._current

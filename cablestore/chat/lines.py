@@ -18,14 +18,14 @@ _ROLES: Final = {UserRole.ADMIN: "admin", UserRole.MOD: "mod"}
 
 
 class CabalChannel(NamedTuple):
-    """Channel that is shown, and the number of its cabal."""
+    """Channel, with the number of its cabal."""
 
     cabal: int
     channel: str
 
 
 class FoldLine(NamedTuple):
-    """Line that folds the channels of a cabal that are not joined."""
+    """Key of the line that shows or folds the channels of a cabal that are not joined."""
 
     folded_cabal: int
 
@@ -35,9 +35,9 @@ def _capped(count: int) -> str:
 
 
 def channel_line(cabal: int, entry: ChannelEntry) -> Line:
-    """Return the line of a channel, with its number of mentions or of unread messages. A muted one has neither.
+    """Return the line of a channel, with its number of mentions or of unread messages.
 
-    A channel that is not joined shows only mentions.
+    A muted channel shows neither number. A channel that is not joined shows only mentions.
     """
     place, name = CabalChannel(cabal, entry.name), f"#{clean(entry.name)}"
     if entry.is_muted:
@@ -50,7 +50,7 @@ def channel_line(cabal: int, entry: ChannelEntry) -> Line:
 
 
 def channel_lines(channels: Sequence[Sequence[ChannelEntry]], folds: Folds, labels: Sequence[str]) -> Iterator[Line]:
-    """Yield the channels of all cabals as lines: joined ones, then the fold, then the visible others."""
+    """Yield the channels of each cabal as lines: the joined channels, the fold line, the other visible channels."""
     for number, (entries, label) in enumerate(zip(channels, labels, strict=True)):
         if len(labels) > 1:
             yield Line(None, clean(label), look="title")
@@ -81,7 +81,7 @@ class Folds:
         return any(entry.is_joined for entry in entries) and not all(entry.is_joined for entry in entries)
 
     def shows(self, cabal: int, entry: ChannelEntry, entries: Sequence[ChannelEntry]) -> bool:
-        """Return True if a channel is in the list. A channel with mentions is always in it."""
+        """Return True if the list shows a channel. It always shows channels with mentions that are not muted."""
         is_named = entry.mentions > 0 and not entry.is_muted
         is_here = CabalChannel(cabal, entry.name) == self._place
         return entry.is_joined or is_named or is_here or self.is_open(cabal) or not self.can_fold(entries)

@@ -1,10 +1,10 @@
 """Links to web pages in messages: their positions in a text, and the sequences that make them clickable. Pure.
 
-Only `http` and `https` are links. A click on `magnet:` starts a download, and `mailto:` and others start programs with
-the author's content. Programs for `cable:` do not exist, and such links contain keys.
+Only addresses with `http` and `https` become links. A click on `magnet:` starts a download, and `mailto:` and others
+start programs with the author's content. Programs for `cable:` do not exist, and such links contain keys.
 
-The target of a link is its visible text. A link that hides its target stays plain text: one with a user before the
-host, a non-ASCII host, invisible or replaced characters, or more than MAX_LINK_SIZE_BYTES.
+The target of a link is its visible text. An address is not a link if it can hide its target, or is too long: with a
+user before the host, a non-ASCII host, invisible or replaced characters, or more than MAX_LINK_SIZE_BYTES.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from urllib.parse import quote
 from cablestore.chat.notifications import KNOWN_TERMINALS, is_in_emacs
 
 MAX_LINK_SIZE_BYTES: Final = 2_083
-"""Maximum length in terminals with VTE and in browsers, which ignore longer links."""
+"""Maximum length of a link. Terminals with VTE and browsers ignore longer links."""
 _BEGINS: Final = re.compile(r"(?<![^\W_])https?://", re.IGNORECASE)
 _HOST: Final = re.compile(
     r"https?://(?:[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?(?=[/?#]|\Z)",
@@ -90,9 +90,9 @@ def links_of_lines(text: str, lines: Sequence[str]) -> list[tuple[Link, ...]]:
 
 
 def with_link_ids(output: str, environ: Mapping[str, str]) -> str:
-    """Give all parts of a link in a terminal's output one id, so that it is one link over several lines.
+    """Assign one id to all parts of a link in the output, so that the terminal shows one link over several lines.
 
-    Links are removed for a terminal that may print the sequences.
+    Remove the links if the terminal may print their sequences.
     """
     if "\x1b]8;" not in output:
         return output

@@ -13,7 +13,7 @@ from cablestore.store.display import Message
 
 
 class MarkedPart(NamedTuple):
-    """Selected part of the rows: from a character of one row up to a character of another one."""
+    """Selected part of the rows: from a character of the row `top` to a character of the row `bottom`."""
 
     top: int
     left: int
@@ -33,7 +33,7 @@ def copied(message: Message) -> str:
 
 
 def word_at(text: str, at: int) -> slice | None:
-    """Return the word around a character of a row, None at a space."""
+    """Return the word around a character of a row, or None at a space."""
     words = (match.span() for match in re.finditer(r"\S+", text))
     return next((slice(start, end) for start, end in words if start <= at < end), None)
 
@@ -56,7 +56,7 @@ def marked_text(rows: Sequence[Row], mark: MarkedPart) -> str:
 
 
 def _rows_of(rows: Sequence[Row], at: int) -> tuple[int, int]:
-    """Return the first row of the message that a row belongs to, and the row after its last one."""
+    """Return the index of the first row of a row's message, and the index after its last row."""
     first, end = at, at + 1
     while first and rows[first - 1].message is rows[at].message:
         first -= 1

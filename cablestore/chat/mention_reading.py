@@ -14,7 +14,7 @@ _MOST_PAGES = 10
 
 
 def latest_mentions(store: CableStore, limit: int) -> list[Mention]:
-    """Return up to `limit` messages of others that mention the user, newest first, without hidden ones."""
+    """Return up to `limit` visible messages of others that mention the user, newest first."""
     with store.snapshot() as state:  # a snapshot does not search all texts first
         messages: list[Message] = []
         cursor = None
@@ -29,7 +29,7 @@ def latest_mentions(store: CableStore, limit: int) -> list[Mention]:
 
 
 class _Unread:
-    """Unread messages of a channel. Uncounted ones follow the counted ones."""
+    """Unread messages of a channel. Only the first MAX_UNREAD_COUNTED of them are counted."""
 
     def __init__(self, state: ReadState) -> None:
         self._cursors = set(state.unread)
@@ -40,6 +40,6 @@ class _Unread:
 
 
 def _sent_ms(state: Queries, message: Message) -> int:
-    """Return the earliest possible time of a message, by its clock and those of the messages that it answers."""
+    """Return the earliest possible time of a message: the latest timestamp of the message and its linked posts."""
     linked = filter(None, map(state.get, message.links))
     return max(message.timestamp_ms, *(post.timestamp_ms for post in linked), 0)

@@ -32,7 +32,7 @@ class ListedMention(NamedTuple):
 
 
 class MentionScreen(ModalScreen[tuple[CabalChannel, Message] | None]):
-    """Messages that mention the user, newest first. Dismissed with the chosen one and its channel."""
+    """Window with the messages that mention the user. Its result is the chosen message and its channel."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss", "Close"),

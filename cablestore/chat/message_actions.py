@@ -1,4 +1,4 @@
-"""Actions on one message: copy, hide, show again, delete. They are chosen from a menu, not by letters."""
+"""Actions on one message: copy, hide, show again, delete. The user chooses them from a menu, not by letters."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class ActingClient(Protocol):
 
 
 class MessageActions:
-    """Actions on single messages, in the cabal in which they were chosen. Another one may be shown meanwhile."""
+    """Actions on single messages, in the cabal of the message, even if the client shows another cabal meanwhile."""
 
     def __init__(self, client: ActingClient) -> None:
         self._client = client
@@ -81,8 +81,8 @@ class MessageActions:
         own = next((message for message in page.messages if message.author == open_cabal.own_key), None)
         if own is None:
             raise CableStoreError(
-                "None of your messages is near the end of the channel. Scroll to one, choose it with Escape and the "
-                "arrow keys, and press Enter"
+                "None of your messages is near the end of the channel. Scroll to a message, choose it with Escape and "
+                "the arrow keys, and press Enter"
             )
         self._client.run_dialog(partial(self._delete, open_cabal, own))
 
@@ -94,20 +94,20 @@ class MessageActions:
 
     async def _hide(self, open_cabal: Cabal, message: Message) -> None:
         await open_cabal.moderate("hide", posts=[message.hash])
-        self._client.show_notice("Hidden, only for you. Enter on the message shows it again")
+        self._client.show_notice("The message is hidden, only for you. To show it again, press Enter on it")
 
     async def _show_again(self, open_cabal: Cabal, message: Message) -> None:
-        """Undo the hiding of one message. Raises CableStoreError if its author is hidden, which stays unchanged."""
+        """Undo the hiding of one message. Raises CableStoreError if its author is hidden."""
         author = await open_cabal.find_users(message.author.hex())
         if any(each.is_hidden for each in author):
             name = short_name(message.name)
             raise CableStoreError(f"All messages of {name} are hidden. /unhide {name} shows them")
         await open_cabal.moderate("unhide", posts=[message.hash])
-        self._client.show_notice("Shown again")
+        self._client.show_notice("The message is shown again")
 
 
 def possible_actions(message: Message, own_key: bytes) -> dict[str, str]:
-    """Return the descriptions of the actions that a message allows, by name: harmless ones first."""
+    """Return the descriptions of the actions that a message allows, by name: harmless actions first."""
     if message.is_hidden:
         return {"unhide": "Show it again"}
     actions = {"copy": "Copy its text"}

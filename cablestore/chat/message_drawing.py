@@ -1,6 +1,6 @@
 """Drawing of the messages in view, line by line.
 
-Common values of all lines are computed once, because a widget searches all its parents for its size or style.
+Values that all lines use are computed once, because a widget searches all its parents for its size or style.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class MessageDrawing:
     timeline: Timeline
     rows: Sequence[Row]
     first: int
-    """Index of the row in the first line of the view. Few messages are at the bottom, below blank lines."""
+    """Index of the row in the first line of the view, negative if blank lines are above all rows."""
     size: Size
     column: int
     """Column of the terminal at which the view begins."""
@@ -82,7 +82,7 @@ class MessageDrawing:
         return Strip(held).adjust_cell_length(width, self.base)
 
     def _message_line(self, when: str, name: Segment, text: Sequence[Segment], base: Style, at: int) -> Strip:
-        """Return a line of a message: time, name aligned right, text. Segments record the character under the mouse."""
+        """Return a line of a message: time, name aligned right, text. Segments record positions for the mouse."""
         before = f"{when:<5} "
         text_column = len(before) + self.name_width + 1
         name_cells = min(name.cell_length, self.name_width)
@@ -121,7 +121,7 @@ class MessageDrawing:
 
 
 def _with_offsets(segments: Sequence[Segment], x: int, y: int) -> list[Segment]:
-    """Return segments that record the row and character at which they begin, except those that move the cursor."""
+    """Return segments that record the row and character at which they begin. Control segments are unchanged."""
     found: list[Segment] = []
     for text, style, control in segments:
         if control:

@@ -26,13 +26,13 @@ _STEPS: Final = {"up": -1, "down": 1}
 _FOLDS: Final = {"right": True, "left": False}
 _OF_A_TEXT: Final = frozenset({"enter", *_FOLDS})
 _WIDE: Final = 60
-"""Width from which names have more space."""
+"""Minimum width of the view, in columns, for longer names."""
 _DIGITS_WIDTH: Final = 5
-"""Additional columns for names while some of them show digits."""
+"""Additional columns for names while some of them show digits of keys."""
 
 
 class MessageList(Widget):
-    """View of a `Timeline`. It never has the focus: the typing box first offers each key to it."""
+    """View of a `Timeline`. It never has the focus: the typing box first passes each key to `handle_message_key`."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "messages--time",
@@ -92,7 +92,7 @@ class MessageList(Widget):
         """Hashes of messages that mention the user."""
         self._same_named: frozenset[bytes] = frozenset()
         self.own_key = b""
-        """Key of the user, whose messages have no colour."""
+        """Public key of the user, whose name is drawn without a colour."""
         self.is_loading = False
         """True while a page is being read."""
         self._note: Sequence[str] = ()
@@ -102,7 +102,7 @@ class MessageList(Widget):
     # --- what is shown -------------------------------------------------------------------------
 
     def clear(self) -> None:
-        """Switch to another channel, at its end."""
+        """Remove all messages, and follow the end of the channel that is loaded next."""
         self.timeline = Timeline(self._zone)
         self.timeline.same_named = self._same_named
         self._note = ()
@@ -180,7 +180,7 @@ class MessageList(Widget):
         return None
 
     def _row_of(self, message: Message) -> int:
-        """Return the first row of a message, or of the next one by time if it was removed."""
+        """Return the first row of a message, or of the next message by cursor if it was removed."""
         after = len(self._rows)
         for at, row in enumerate(self._rows):
             if row.message is not None and row.message.hash == message.hash:
@@ -222,7 +222,7 @@ class MessageList(Widget):
             self.post_message(self.PageRequested(older=False))
 
     def page_loaded(self) -> None:
-        """Draw a requested page, and request the next one if the view is still near the end."""
+        """Draw a requested page, and request the next page if the view is still near an end of the loaded messages."""
         self.is_loading = False
         self.update_rows()
         self._request_pages()
@@ -286,9 +286,8 @@ class MessageList(Widget):
     def handle_message_key(self, key: str, *, is_typing: bool) -> bool:
         """Handle a key that acts on the chosen message. Returns False for other keys, such as those that type text.
 
-        After a click, the typing box gets the keys that it needs while it has text. The click may only have raised the
-        window.
-        The box also gets Right and Left if the chosen message is not long.
+        After a click on a message, the typing box gets Enter, Right and Left while it contains text, because the click
+        may only have raised the window. The box also gets Right and Left if the chosen message is not long.
         """
         if key == "escape":
             self._choose_next(0) if self.chosen is None else self.choose_none()
@@ -314,7 +313,7 @@ class MessageList(Widget):
             self._choose(None)
 
     def _choose_next(self, by: int) -> None:
-        """Choose the message above or below; without a choice, the last one in view."""
+        """Choose the message above or below. Without a chosen message, choose the last message in view."""
         held = self.timeline.messages
         if not held:
             return
@@ -425,7 +424,7 @@ class MessageList(Widget):
         if row is not None and row.message is not None:
             moment = local(row.message.timestamp_ms, self._zone)
             when = f"{moment.day} {moment:%B %Y, %H:%M}, "
-        return f"{when}{self._newest_key} for the newest"
+        return f"{when}{self._newest_key} shows the newest"
 
     # --- selecting with the mouse --------------------------------------------------------------
 

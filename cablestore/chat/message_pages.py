@@ -1,4 +1,4 @@
-"""Reading pages of the shown channel into the view. Independent of keys."""
+"""Reading of pages of the shown channel into the view."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class MessagePages:
         self._shown = shown
 
     async def read_newest(self, changed_from_ms: int = 0, limit: int = PAGE_MESSAGES) -> None:
-        """Show the end of the channel. Loaded messages stay only if they are older than a change."""
+        """Show the end of the channel. Keep older loaded messages only if the page begins before `changed_from_ms`."""
         shown, timeline = self._shown, self._shown.messages.timeline
         page = await shown.open_cabal.page(shown.channel, limit)
         if timeline is shown.messages.timeline:

@@ -1,4 +1,4 @@
-"""Background comparison of user names, to find those that look alike."""
+"""Background comparison of user names, to find names that look alike."""
 
 from __future__ import annotations
 
@@ -15,16 +15,19 @@ from cablestore.store.naming import KEY_DIGITS
 from cablestore.store.store import CableStore
 
 _PAUSE_S = 0.02
-"""Pause after each part, in which others use the store."""
+"""Pause after each part, so that others can use the store."""
 _REST = 4
-"""Factor by which the pause after a comparison exceeds its duration."""
+"""Ratio of the pause after a comparison to the duration of the comparison."""
 
 
 class NameWatch:
-    """Comparison of the names of all users, now and after each `renew`. Call `stop` before closing the store."""
+    """Thread that compares the names of users at its start and after each `renew`.
+
+    Call `stop` before closing the store.
+    """
 
     def __init__(self, store: CableStore, changed: Callable[[], None]) -> None:
-        """Start. `changed` is called in the thread after the result has changed."""
+        """Start the thread, which calls `changed` after each change of the result."""
         self.same_named: frozenset[bytes] = frozenset()
         """Users whose name equals or resembles another user's name."""
         self._store = store

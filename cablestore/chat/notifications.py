@@ -34,13 +34,13 @@ _IN_BETWEEN: Final = frozenset({"TMUX", "STY"})
 _MAX_TITLE_CELLS: Final = 60
 _MAX_BODY_CELLS: Final = 160
 _MAX_CHARACTERS: Final = 300
-"""Maximum number of characters of a text, because some have no width. All terminals accept a sequence below 2 KiB."""
+"""Maximum length of a text, because some characters have no width. All terminals accept a sequence below 2 KiB."""
 _SAFE: Final = str.maketrans({";": ",", "<": "{", ">": "}"})
 """`;` separates the parameters, and desktops read `<` as markup."""
 
 
 def notification(title: str, body: str, environ: Mapping[str, str]) -> str:
-    """Return the sequence that shows a notification on the terminal of an environment, or "" if none is safe."""
+    """Return the sequence for a notification on the terminal of an environment, or "" if the terminal may print it."""
     if not _ignores_unknown(environ):
         return ""
     title, body = _inert(title, _MAX_TITLE_CELLS), _inert(body, _MAX_BODY_CELLS)

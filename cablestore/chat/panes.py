@@ -38,7 +38,7 @@ class Panes:
         """Cabals whose channels are all listed."""
 
     def folds(self, place: CabalChannel) -> Folds:
-        """Return the folded channels while the channel at a place is shown."""
+        """Return the folded channels. The channel at `place` is not folded."""
         return Folds(place, self._unfolded)
 
     def fold(self, cabal: int) -> None:

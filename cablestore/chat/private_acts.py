@@ -1,4 +1,4 @@
-"""Moderation actions that apply only to the client's user, and undoing own actions."""
+"""Moderation actions that apply only for the client's user, and undoing own actions."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _SHOWN: Final = {"hide": "hidden", "block": "blocked"}
 def moderate(store: CableStore, act: PrivateAct, users: Sequence[bytes], posts: Sequence[bytes]) -> list[UndoneAct]:
     """Hide, unhide, block or unblock, only for the user.
 
-    Unhide and unblock undo all actions of the user, and return them. If there are none, they undo those of others, only
-    for the user. Raises ArgumentError for an action without effect.
+    Unhide and unblock undo all own actions on a target, and return them. Without own actions, they undo the actions of
+    others, only for the user. Raises ArgumentError for an action without effect.
     """
     moderator = store.moderation
     match act:
@@ -113,7 +113,7 @@ def restrictions(store: CableStore) -> list[Restriction]:
 
 
 def _restriction(act: ModerationAct) -> str:
-    """Return the effect of an action on its target, or "" if it only undoes another one or assigns a role."""
+    """Return the effect of an action on its target, or "" if it only undoes another action or assigns a role."""
     if act.type == BLOCK:
         return "blocked"
     if act.type != MODERATION:
@@ -137,7 +137,7 @@ def _described(store: CableStore, act: ModerationAct, target: bytes, what: str) 
 
 
 def users_typed(store: CableStore, text: str) -> list[User]:
-    """Return the users that match a typed text, including those who are dropped or have no posts here."""
+    """Return the users that match a typed text, including restricted users who are dropped or have no posts here."""
     found = {user.public_key: user for user in store.find_users(text)}
     others = [store.user(each.public_key) for each in restrictions(store) if each.public_key not in found]
     return [*found.values(), *{user.public_key: user for user in find_users(text, others)}.values()]

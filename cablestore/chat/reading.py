@@ -1,6 +1,6 @@
 """Read state of the shown channel: the messages that the user has seen, and the beginning of unread messages.
 
-The store records what is unread. This module caches only its last answer.
+The store records the unread messages. This module caches only the store's last answer.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Watched(Shown, Protocol):
 
 
 class _Seen(NamedTuple):
-    """Cursors of unread messages: visible ones, remaining ones, and the one up to which all new messages are read."""
+    """Cursors of the visible and the remaining unread messages. All new messages up to the cursor `upto` are read."""
 
     on_screen: Sequence[MessageCursor] = ()
     left: Sequence[MessageCursor] = ()
@@ -33,16 +33,16 @@ class _Seen(NamedTuple):
 
 
 class Reading:
-    """Read messages of the shown channel. Methods raise the errors of `Cabal`."""
+    """Read state of the shown channel. Methods raise the errors of `Cabal`."""
 
     def __init__(self, watched: Watched) -> None:
         self._watched = watched
         self._state = ReadState()
         self._problem = ""
-        """Reason why the last messages could not be marked."""
+        """Error of the last attempt to mark messages as read. It is empty after a success."""
 
     async def begin(self) -> None:
-        """Switch to another channel. A line precedes its first unread message."""
+        """Switch to another channel, and put the line before its first unread message."""
         self._state, self._watched.messages.line = ReadState(), ""
         if await self._read() and self._state.unread:
             self._watched.messages.line = self._state.unread[0]
@@ -69,7 +69,7 @@ class Reading:
         return True
 
     async def mark(self) -> None:
-        """Mark the visible messages as read. An error is raised only once."""
+        """Mark the visible messages as read. Raises each error only once, and ignores OwnerGoneError."""
         seen = self._seen()
         if not seen.on_screen and seen.upto is None:
             return
@@ -87,7 +87,7 @@ class Reading:
                 raise
 
     def scrolled(self) -> None:
-        """Move the line to the first unread message if it is out of view."""
+        """Move the line to the first unread message, unless the user may be reading at the line."""
         self._move_line(self._state.unread)
 
     def shown_entry(self, entry: ChannelEntry) -> ChannelEntry:
@@ -124,7 +124,8 @@ class Reading:
     def _first(self, unread: Sequence[MessageCursor]) -> MessageCursor:
         """Return the cursor of the first of these messages in display order.
 
-        An answer with a slow clock is not the first. Unread messages that are older than all held messages come first.
+        An answer from a slow clock has an early cursor, but is not displayed first. Unread messages before all loaded
+        messages come first.
         """
         held = [message.cursor for message in self._watched.messages.timeline.messages]
         is_above = self._watched.messages.timeline.has_older and unread[0] < min(held, default="")

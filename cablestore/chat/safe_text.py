@@ -22,13 +22,13 @@ _LINE_BREAK: Final = re.compile("\r\n|[\r\x85\u2028\u2029]")
 _ASCII_WORD: Final = re.compile(" *[^ ]+ *| +")
 _TAB_WIDTH: Final = 4
 _MAX_CLUSTER: Final = 64
-"""Maximum number of characters in one cluster. The longest flag has 14, a Tibetan stack fewer than 10."""
+"""Maximum number of characters in one cluster. The longest flag has 14 characters, a Tibetan stack fewer than 10."""
 
 
 def clean(text: str, *, lines: bool = False) -> str:
-    """Return text that does not move the cursor or change the direction of lines, and has no terminal markup.
+    """Return text without characters that move the cursor, change the direction of lines, or control the terminal.
 
-    With `lines`, line breaks stay, and tabs become spaces.
+    With `lines`, keep line breaks, and replace tabs by spaces.
     """
     if text.isascii() and text.isprintable():
         return text
@@ -39,7 +39,7 @@ def clean(text: str, *, lines: bool = False) -> str:
 
 
 def clusters(text: str) -> list[str]:
-    """Return the grapheme clusters (user-perceived characters) of a text. A huge one is split."""
+    """Return the grapheme clusters (user-perceived characters) of a text. Split clusters longer than _MAX_CLUSTER."""
     found: list[str] = []
     for cluster in wcwidth.iter_graphemes(text):
         if len(cluster) <= _MAX_CLUSTER:

@@ -12,12 +12,12 @@ from typing import Final
 from confusable_homoglyphs.confusables import confusables_data
 
 _KEY_TAIL: Final = re.compile(r"[^a-z0-9]+[0-9a-f]{4,64}$")
-"""Digits at the end of a name. The name `ann 3f2a9c1b` must not resemble the user ann whose key begins with these
-digits."""
+"""Key digits at the end of a name, which are ignored. A user could choose the name `ann 3f2a9c1b` to imitate the user
+ann whose key begins with these digits."""
 _INVISIBLE: Final = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 """Invisible characters outside the category of format characters."""
 _SHAPES: Final = (("i", "l"), ("\u0131", "l"), ("vv", "w"))
-"""Look-alikes that Unicode's data distinguishes. It maps the Cyrillic palochka to i, but it is drawn as l."""
+"""Look-alikes that Unicode's data distinguishes. The data maps the Cyrillic palochka to i, but fonts draw it as l."""
 
 
 def same_named(names: Mapping[bytes, str]) -> frozenset[bytes]:

@@ -37,7 +37,7 @@ FIXED_KEYS = {
     "Enter": "Send; Ctrl+J begins a new line",
     "Tab": "Complete a name, a #channel or a /command",
     "Up, Down": "Recall sent messages",
-    "Escape": "Choose a message with the arrow keys, and back",
+    "Escape": "Choose a message with the arrow keys, or stop",
     "Enter on a message": "Copy, hide, show again or delete it",
     "Right, Left": "Expand or collapse the chosen message",
     "Ctrl+Y": "Confirm a deletion",
@@ -78,7 +78,7 @@ class HelpScreen(ModalScreen[None]):
 
 
 class QuestionScreen(ModalScreen[bool]):
-    """Question before an action that cannot be undone. Dismissed with True if the user confirms.
+    """Question before an action that cannot be undone. Its result is True if the user confirms.
 
     The key that confirms does not type text. A key pressed before the question is visible is ignored.
     """
@@ -114,7 +114,7 @@ class _Quoted(Static):
 
 
 class ActionsScreen(ModalScreen[str | None]):
-    """Menu of actions on a message. Dismissed with the name of the chosen one."""
+    """Menu of actions on a message. Its result is the name of the chosen action."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss", "Close"),
@@ -171,7 +171,7 @@ class InvitationScreen(ModalScreen[None]):
 
 
 class FoundScreen(ModalScreen[Message | None]):
-    """Messages that match a search. Dismissed with the chosen one."""
+    """Window with the messages that match a search. Its result is the chosen message."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss", "Close"),

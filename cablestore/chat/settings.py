@@ -27,11 +27,11 @@ class ChatSettings:
     notifications: bool = True
     """True if the client sends notifications to the terminal."""
     keys: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
-    """Keys of actions with other than the default keys, by the names of the actions."""
+    """Keys of the actions whose keys differ from the defaults, by the names of the actions."""
 
 
 def settings_in(values: Mapping[str, Any]) -> ChatSettings:
-    """Return the settings in the tables of a file. Raises ArgumentError."""
+    """Return the settings in the tables of a file. Raises ArgumentError for unknown or invalid settings."""
     _reject_unknown("", values, ("theme", *_SWITCHES, "keys"))
     if values.get("theme", "dark") not in THEME_NAMES:
         quoted = " or ".join(f'"{each}"' for each in THEME_NAMES)
@@ -54,7 +54,7 @@ def _reject_unknown(table: str, values: Mapping[str, Any], known: Mapping[str, A
 
 
 def _keys_in(chosen: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    """Return the keys of each action in a table. A key can have only one action."""
+    """Return the keys of each action in a table. Raises ArgumentError if two actions have the same key."""
     _reject_unknown("keys.", chosen, KEY_ACTIONS)
     found = {name: _keys_of(name, value) for name, value in chosen.items()}
     actions: dict[str, str] = {}

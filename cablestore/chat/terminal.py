@@ -1,4 +1,4 @@
-"""Terminal of the client: reads its input, and reports its end instead of raising an error."""
+"""Terminal of the client: reads input, and reports a closed terminal instead of raising an error."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class TerminalClosed(Message):
 
 
 class Terminal(LinuxDriver):
-    """Textual's driver, extended for pastes of any bytes and for an output that may be closed."""
+    """Textual's driver, extended to accept pastes of any bytes and an output that is closed."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)

@@ -39,7 +39,7 @@ class Row(NamedTuple):
 
 
 class _MessageRows(NamedTuple):
-    """Rows of a message, the first one with the name of the author, and the day of the message."""
+    """Rows of a message, and its day. The first row contains the name of the author."""
 
     message: Message
     day: date
@@ -66,7 +66,7 @@ class Timeline:
     # --- pages ---------------------------------------------------------------------------------
 
     def set_newest(self, page: Sequence[Message], *, has_older: bool, keeps_older: bool = False) -> None:
-        """Set the newest page, newest first. With `keeps_older`, older messages stay if they join it without a gap."""
+        """Set the newest page, newest first. With `keeps_older`, keep older messages that precede it without a gap."""
         found = list(reversed(page))
         kept: list[Message] = []
         if keeps_older and has_older and found and not self.has_newer:
@@ -86,7 +86,7 @@ class Timeline:
         self.has_newer = has_newer
 
     def add_older(self, page: Sequence[Message], *, has_older: bool) -> None:
-        """Add a page before the first message, newest first. The newest messages may be dropped."""
+        """Add a page before the first message, newest first. Remove the newest messages above MAX_HELD."""
         self.messages = [*reversed(page), *self.messages]
         self.has_older = has_older
         if len(self.messages) > MAX_HELD:
@@ -94,7 +94,7 @@ class Timeline:
             self.has_newer = True
 
     def add_newer(self, page: Sequence[Message], *, has_newer: bool) -> None:
-        """Add a page after the last message, oldest first. The oldest messages may be dropped."""
+        """Add a page after the last message, oldest first. Remove the oldest messages above MAX_HELD."""
         self.messages = [*self.messages, *page]
         self.has_newer = has_newer
         self._drop_oldest()
@@ -107,7 +107,7 @@ class Timeline:
 
     @property
     def same_named(self) -> frozenset[bytes]:
-        """Authors who share their name with another user."""
+        """Authors whose name equals or resembles another user's name."""
         return self._same_named
 
     @same_named.setter
@@ -159,7 +159,10 @@ class Timeline:
         return _MessageRows(message, moment.date(), rows)
 
     def _first_from(self, cursor: str) -> Message | None:
-        """Return the message at a cursor, or the next one if it is gone. None if it may be outside the held part."""
+        """Return the message at a cursor, or the next message if it is gone.
+
+        Return None if the message may be outside the loaded part.
+        """
         later = [message for message in self.messages if message.cursor >= cursor] if cursor else []
         is_held = len(later) < len(self.messages) or not self.has_older
         found = min(later, key=lambda message: message.cursor, default=None)
@@ -221,7 +224,7 @@ def _starts(before: Message, message: Message) -> bool:
 
 
 def local(timestamp_ms: int, zone: tzinfo | None) -> datetime:
-    """Return a time in a zone, by default the machine's. Times outside the calendar become 1970."""
+    """Return a time in a zone, by default the zone of the machine. Times outside the calendar become 1970."""
     try:
         return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=timestamp_ms)).astimezone(zone)
     except (OverflowError, ValueError, OSError):

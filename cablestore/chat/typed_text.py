@@ -21,9 +21,9 @@ _COMMITTED: Final = re.compile(r"\x1b\[(?:0;[\d:]*;([\d:]+)|[\d:]+;[12]?(?::1)?;
 _OTHER_LAYOUTS: Final = re.compile(r"(?<=\x1b\[)(\d+):[\d:]*(?=[;u])")
 """Key with the keys of other layouts, which the client did not request."""
 _MAX_PASTED: Final = 8 * MAX_TYPED
-"""Kept characters of a paste: eight times the accepted number, because some may be removed."""
+"""Maximum length of a paste in memory: eight times the accepted length, because control characters are removed."""
 _MAYBE_BEGINS: Final = re.compile(r"\x1b(?:\[[\d:;]*)?\Z")
-"""Sequence at the end of a read that may continue in the next one."""
+"""Sequence at the end of a read that may continue in the next read."""
 
 
 class Paste(NamedTuple):

@@ -19,11 +19,11 @@ _LINE_BREAKS: Final = frozenset({"ctrl+j", "shift+enter", "alt+enter"})
 
 
 class TextTooLong(UiMessage):
-    """A text was rejected because the box would contain too much."""
+    """A text was rejected because the box would contain more than MAX_TYPED characters."""
 
 
 class TypingBox(TextArea):
-    """Box that grows with the lines of a message. It gets all keys that are not for another part of the screen."""
+    """Box that grows with the lines of a message. It receives all keys that do not belong to another widget."""
 
     def __init__(
         self,
@@ -34,8 +34,7 @@ class TypingBox(TextArea):
     ) -> None:
         """Pass sent text to `send` immediately, because the shown channel may change before a Textual message arrives.
 
-        Keys first go to `messages`, which handles those for the chosen message, in the order of the key presses.
-        `restore` recalls a text that could not be sent.
+        `messages` receives each key first, and handles the keys for the chosen message in the order of the presses.
         """
         super().__init__(compact=True, highlight_cursor_line=False, placeholder="Write a message", id=widget_id)
         self._complete = complete
@@ -48,7 +47,7 @@ class TypingBox(TextArea):
         self._begun = ""
 
     def restore(self, text: str) -> None:
-        """Show a text that could not be sent. If the box has another text, the up arrow recalls it."""
+        """Show a text that could not be sent. If the box contains another text, only the up arrow recalls it."""
         if not self.text:
             self.text = text
             self.move_cursor(self.document.end)
@@ -80,7 +79,7 @@ class TypingBox(TextArea):
             self.move_cursor(self.replace(text, *self.selection).end_location)
 
     def edit(self, edit: Edit) -> EditResult:
-        """Change the text, and clear the chosen message."""
+        """Change the text, and clear the choice of a message."""
         self._messages.choose_none()
         return super().edit(edit)
 
@@ -168,5 +167,5 @@ def types(event: events.Event) -> bool:
 
 
 def typed_by(event: events.Key) -> str:
-    """Return the text that a key types, "" if it types none."""
+    """Return the text that a key types, or "" for other keys."""
     return as_typed(event.character or "").strip("\r\n\t")

@@ -18,7 +18,7 @@ NOTIFIES: Final = 2
 
 
 class UserRole(IntEnum):
-    """Role of a user. A greater number has more capabilities, as in the seed's example (4.7.3)."""
+    """Role of a user. A role with a greater number has more capabilities, as in the example of seeds (4.7.3)."""
 
     USER = 0
     MOD = 1
@@ -41,7 +41,7 @@ class UserRole(IntEnum):
 
 
 class Action(IntEnum):
-    """Action of a post/moderation, by its number (5.1.3). Each even one is undone by the next number."""
+    """Action of a post/moderation, by its number (5.1.3). The action after an even number undoes it."""
 
     HIDE_USER = 0
     UNHIDE_USER = 1
@@ -54,7 +54,7 @@ class Action(IntEnum):
 
 
 class ModerationAct(NamedTuple):
-    """A moderation action. `channel` is the comparable name of its context, None for the whole cabal (4.1).
+    """A moderation action. `channel` is the comparable name of its context, or None for the whole cabal (4.1).
 
     `what` is the number of the role or action; for a post/block, DROPS and NOTIFIES; for a post/unblock, DROPS if it
     undrops. `targets` are public keys, hashes of posts, or empty for an action on a channel.
@@ -82,7 +82,7 @@ class ModerationAct(NamedTuple):
     def role(self) -> UserRole:
         """The role that a post/role assigns. Raises ValueError for other types."""
         if self.type != ROLE:
-            raise ValueError(f"this action has no role: it is a post of type {self.type}, not a post/role")
+            raise ValueError(f"this action does not assign a role: it is a post of type {self.type}, not a post/role")
         return UserRole.of_post(self.what)
 
     @property
@@ -141,7 +141,7 @@ def declines_roles(statements: Iterable[Consent]) -> bool:
 
 
 def act_of(post: Post) -> ModerationAct | None:
-    """Return the action of a post, None for posts of other types. `post.channel` is the comparable channel."""
+    """Return the action of a post, or None for posts of other types. `post.channel` is the comparable channel."""
     body, targets = post.body, tuple[bytes, ...]()
     match body:
         case Role(recipient=recipient, role=what):
@@ -169,7 +169,7 @@ def act_of(post: Post) -> ModerationAct | None:
 
 
 def consent_of(post: Post) -> Consent | None:
-    """Return the statement of a post/info about roles, None for posts of other types. By default, users accept roles."""
+    """Return the statement of a post/info about roles, or None for other types. By default, users accept roles."""
     if not isinstance(post.body, Info):
         return None
     return Consent(post.author, post.hash, post.timestamp_ms, post.body.accepts_role)

@@ -1,7 +1,7 @@
 """Post types: the body of each, and the table of their properties (wire.md 6.2, moderation.md 5.1).
 
-Everything else (names, tallies, exports, reports, columns of tables) reads `POST_TYPES`. CONTRIBUTING.md describes how
-to add a type. The body of a post follows its header. `read_body` is total: any bytes are decoded or raise DecodeError.
+Names, tallies, exports, reports and columns of tables follow from `POST_TYPES`. CONTRIBUTING.md describes how to add a
+type. The body of a post follows its header. `read_body` is total: any bytes are decoded or raise DecodeError.
 """
 
 from __future__ import annotations
@@ -179,11 +179,11 @@ class PostType(NamedTuple):
     decides_membership: bool = False
     """True if the author's latest post of these types decides whether it is a member of the channel (wire.md 5.4.3)."""
     dialects: frozenset[str] = frozenset(DIALECTS)
-    """The names of the dialects that have the type. In others it is unknown."""
+    """The names of the dialects that contain the type. In other dialects it is unknown."""
 
     @property
     def number(self) -> int:
-        """The number in posts, keys and exports, at most 127, because posts have one byte for it."""
+        """The number in posts, keys and exports. It is at most 127, because it takes one byte in posts."""
         return self.body.type
 
     @property
@@ -261,7 +261,7 @@ def check_body(body: object) -> None:
 
 
 def read_body(post_type: int, buffer: bytes, at: int, dialect: Dialect) -> tuple[Body, int]:
-    """Read the body of a post of this type at offset `at`. Return it and the offset after it."""
+    """Read the body of a post of this type at offset `at`. Return the body and the offset after it."""
     found = _FORMS.get((post_type, dialect.name))
     if found is None:
         raise DecodeError(at, f"unknown post type {post_type}", is_unknown_type=True)

@@ -1,6 +1,6 @@
 """Fields of post bodies: how each is read, written and checked (wire.md 6.2, moderation.md 5.1).
 
-A reader gets a buffer and an offset, and returns the value and the offset after it. It raises DecodeError. A check
+A reader accepts a buffer and an offset, and returns the value and the offset after it. It raises DecodeError. A check
 raises ArgumentError for a value of the wrong Python type. Sizes are checked when bytes are read.
 """
 
@@ -41,7 +41,7 @@ class Field(NamedTuple):
     check: Callable[[str, Any], object]
     """Checks a value, given its name for error messages."""
     is_of_dialect: bool = False
-    """True if dialects write the field differently: `read` and `write` take `dialect` too."""
+    """True if dialects write the field differently. `read` and `write` then accept `dialect` too."""
 
 
 def _text(what: str, least: int, most: int) -> Field:

@@ -1,4 +1,4 @@
-"""Posts and requests that crash cable.js, with the program that uses it.
+"""Detection of posts and requests that crash cable.js, and the program that uses it.
 
 cable.js counts bytes where the protocol counts code points, knows only two keys of post/info and reserves two channel
 names. cable.rs counts code points, so its users write such posts. Do not send them to a peer that may be cable.js.
@@ -99,7 +99,7 @@ def _channel_of(raw: bytes) -> str:
 
 
 def handled_request(request: Request) -> Request | None:
-    """Return the part of a request that cable.js can handle, None if it can handle none."""
+    """Return the part of a request that cable.js can handle, or None if it cannot handle any part."""
     match request:
         case TimeRangeRequest(_, channel) | StateRequest(_, channel):
             return request if handles_channel(channel) else None

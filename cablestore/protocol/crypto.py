@@ -1,7 +1,7 @@
 """Hashes, signatures and encryption of posts, and the key pair of a user.
 
-The hash is plain BLAKE2b-256. wire.md 4.1 specifies a salt and a personalization, but published hashes do not use them:
-19 of 19 match without. A signature is Ed25519 over everything that follows it (wire.md 4.2).
+The hash is plain BLAKE2b-256. wire.md 4.1 specifies a salt and a personalization, but all 19 published hashes were
+computed without them. A signature is Ed25519 over all bytes that follow it (wire.md 4.2).
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ class Extension(NamedTuple):
     """Functions of `_signatures.c`, bound to the libsodium of PyNaCl."""
 
     begin: Callable[[tuple[bytes, ...], int], object]
-    """Start to verify posts on a number of threads, including the one that calls `results`."""
+    """Start to verify posts on a number of threads, including the thread that calls `results`."""
     results: Callable[[object], list[bool]]
     """Wait for the posts of `begin`. Return for each post whether its signature is valid."""
 
 
 def _extension() -> Extension | None:
-    """Return the extension, None if it or the function of libsodium is missing."""
+    """Return the extension, or None if it or the function of libsodium is missing."""
     try:
         found = importlib.import_module("cablestore._signatures")
         pynacl = importlib.import_module("nacl._sodium")
@@ -72,7 +72,7 @@ def _extension() -> Extension | None:
 
 
 EXTENSION: Final = _extension()
-"""The extension, None if it was not built. Its threads verify without Python's lock."""
+"""The extension, or None if it was not built. Its threads verify without Python's lock."""
 
 
 def exchange_public_key(public_key: bytes) -> bytes:
@@ -111,7 +111,10 @@ class Identity:
 
     @classmethod
     def derive(cls, phrase: str, label: str) -> Self:
-        """Derive an identity from a phrase and a label. It is always the same, and independent of other labels."""
+        """Derive an identity from a phrase and a label. Equal arguments give the same identity.
+
+        Identities with different labels are independent.
+        """
         key = hashlib.blake2b(phrase.encode(), digest_size=64, person=b"cablestore:seed").digest()
         return cls(hashlib.blake2b(label.encode(), key=key, digest_size=SEED_SIZE_BYTES).digest())
 
@@ -144,14 +147,14 @@ class Identity:
         return nonce + sodium.crypto_box_afternm(raw, nonce, self._sealing_key)
 
     def unseal(self, sealed: bytes) -> bytes:
-        """Decrypt the result of `seal`. Raises CorruptStoreError."""
+        """Decrypt the result of `seal`. Raises CorruptStoreError if that fails."""
         nonce, ciphertext = sealed[:NONCE_SIZE_BYTES], sealed[NONCE_SIZE_BYTES:]
         try:
             return sodium.crypto_box_open_afternm(ciphertext, nonce, self._sealing_key)
         except (nacl.exceptions.CryptoError, ValueError):
             raise CorruptStoreError(
-                "a local-only post cannot be decrypted: it is damaged, or another identity wrote it. Restore the "
-                "store's identity file"
+                "cannot decrypt a local-only post: it is damaged, or another identity wrote it. Restore the store's "
+                "identity file"
             ) from None
 
     @cached_property

@@ -24,7 +24,7 @@ users.
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """A dialect of the wire format. The defaults are those of the specification, draft 8."""
+    """A dialect of the wire format. The defaults are the values of the specification, draft 8."""
 
     name: str
     request_id_size_bytes: int = 8
@@ -38,7 +38,7 @@ class Dialect:
     def channel_id(self, name: str) -> str:
         """Return the form of a channel's name in which posts are compared, indexed and listed.
 
-        Raises ArgumentError for a name that cannot be encoded as UTF-8, which no post can contain.
+        Raises ArgumentError for a name that cannot be encoded as UTF-8. Posts cannot contain such a name.
         """
         if not name.isascii():  # encoding the name of each decoded post would cost more
             utf8(name, "a channel's name")
@@ -71,7 +71,7 @@ DIALECTS: Final = {dialect.name: dialect for dialect in (LEGACY, DRAFT8)}
 
 
 def dialect_named(name: str) -> Dialect:
-    """Return the dialect called `name`. Raises OpenError."""
+    """Return the dialect called `name`. Raises OpenError for an unknown name."""
     try:
         return DIALECTS[name]
     except KeyError:

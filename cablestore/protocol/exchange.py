@@ -1,7 +1,7 @@
 """The life of a request: its states, the steps between them, and the events of a session.
 
-On both sides a request is in one of three states. `TRANSITIONS` has every step between them; any other step is a fault
-of the peer and changes nothing:
+On both sides a request is in one of three states. `TRANSITIONS` contains every step between them. Any other step is a
+fault of the peer and changes nothing:
 
             parts of the answer          changes
                   +---+                   +---+
@@ -13,7 +13,7 @@ of the peer and changes nothing:
                    v                       v
                   CONCLUDED <--------------+
 
-A requester's request also ends after a timeout, and when everything requested has arrived.
+A requester's request also ends after a timeout, and when all requested posts have arrived.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from cablestore.protocol.message import PostRequest, Request, TimeRangeRequest
 
 
 class RequestRole(Enum):
-    """This side of a request (wire.md 5.2.1)."""
+    """Role of this side in a request (wire.md 5.2.1)."""
 
     __hash__ = object.__hash__
 
@@ -83,7 +83,7 @@ class Fault(Enum):
     DUPLICATE = "id of a running request"
     TOO_MANY_REQUESTS = "more running requests than allowed"
     TOO_MANY_HASHES = "more hashes in one request than allowed"
-    UNREQUESTED = "response to no request"
+    UNREQUESTED = "response without a request"
     WRONG_TYPE = "response of the wrong type"
     UNREQUESTED_POSTS = "posts that were not requested"
     ENDLESS = "answer without an end"
@@ -119,7 +119,7 @@ class Exchange:
     """Posts that wait to be sent in one response."""
     posts_size_bytes: int = 0
     requester: Requester | None = None
-    """Gets the answer to this side's request, None to ignore the answer."""
+    """Handler of the answer to this side's request, or None to ignore the answer."""
 
     @classmethod
     def of(cls, role: RequestRole, request: Request) -> Self:

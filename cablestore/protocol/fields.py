@@ -12,7 +12,7 @@ from cablestore.protocol.varint import encode_varint, read_varint
 
 def read_sized(buffer: bytes, at: int, what: str) -> tuple[bytes, int]:
     """Read a varint length and that many bytes."""
-    # Nearly all lengths are below 128. This avoids a call for each field, a tenth of the time to decode a post.
+    # Nearly all lengths are below 128. This avoids a call for each field, which saves a tenth of the time for a post.
     size, start = (buffer[at], at + 1) if at < len(buffer) and buffer[at] < 0x80 else read_varint(buffer, at)
     end = start + size
     if end > len(buffer):

@@ -1,7 +1,7 @@
 """Flow window: the number of bytes in transit that arrive within about a second, for any bandwidth.
 
 Each batch is a measurement: the bytes received since its request, divided by the time. The next batches fill the link
-for its round-trip time and a bit more. So a fast link is kept busy, and a slow one that breaks loses little.
+for its round-trip time and a little more. So a fast link is always busy, and a slow link that breaks loses little data.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from cablestore import limits
 _LEAST_S: Final = 0.001
 """Minimum duration of a batch, because clocks are coarse."""
 _RATES: Final = 8
-"""Number of the last measurements that count."""
+"""Number of recent measurements that determine the window."""
 
 
 class BatchStart(NamedTuple):
@@ -23,7 +23,7 @@ class BatchStart(NamedTuple):
     at_s: float
     arrived_size_bytes: int
     filled_size_bytes: float
-    """The window that the batch filled, 0 if it left room: then it measures the demand and not the link."""
+    """The window that the batch filled, or 0 if it left room. It then measures the demand and not the link."""
 
 
 class FlowWindow:
@@ -60,10 +60,10 @@ class FlowWindow:
             return
         took_s = max(now_s - start.at_s, _LEAST_S)
         self._quickest_s = min(self._quickest_s, took_s)
-        self._rates.append(carried / took_s)  # the maximum counts, because a batch may have waited for others
+        self._rates.append(carried / took_s)  # the maximum is used, because a batch may have waited for others
         fitting = max(self._rates) * (self._quickest_s + limits.FLOW_AHEAD_S)
         if start.filled_size_bytes and took_s < self._quickest_s + limits.FLOW_AHEAD_S / 2:
-            fitting = max(fitting, self.window_size_bytes + size_bytes)  # nothing waits, so the link can carry more
+            fitting = max(fitting, self.window_size_bytes + size_bytes)  # no data waits, so the link can transfer more
         if fitting > self.window_size_bytes or start.filled_size_bytes >= self.window_size_bytes:
             most = min(2 * self.window_size_bytes, self._most_size_bytes)
             self.window_size_bytes = min(max(fitting, limits.FLOW_LEAST_SIZE_BYTES), most)

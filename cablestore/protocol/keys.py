@@ -40,9 +40,9 @@ def unescape(part: bytes) -> str:
 
 
 def sort_time(timestamp_ms: int, hash_hex: bytes) -> bytes:
-    """Return the seed's `<mono-ts>`: 16 decimal digits, `.`, the first 32 hex digits of the post's hash.
+    """Return a key part for a post's time: 16 decimal digits, `.`, the first 32 hex digits of the post's hash.
 
-    It sorts by (timestamp, hash), is unique for each post and the same on every machine.
+    It sorts by (timestamp, hash), is unique for each post, and is the same on every machine.
     """
     return b"%016d.%s" % (timestamp_ms, hash_hex[:32])
 
@@ -62,17 +62,17 @@ TYPE_PARTS: Final = tuple(map(_type_part, range(128)))
 
 
 def time_floor(timestamp_ms: int) -> bytes:
-    """Return a key part that sorts before every `sort_time` of this millisecond and after all of the one before."""
+    """Return a key part that sorts before every `sort_time` of this millisecond and after every earlier `sort_time`."""
     return b"%016d" % timestamp_ms
 
 
 def time_of(part: bytes) -> int:
-    """Return the milliseconds in a `sort_time`. Raises CorruptStoreError for a damaged one."""
+    """Return the milliseconds in a `sort_time`. Raises CorruptStoreError if it is damaged."""
     return number_in(part[:TIME_DIGITS])
 
 
 def number_in(part: bytes) -> int:
-    """Return the number in decimal digits in a part of a stored key. Raises CorruptStoreError for anything else."""
+    """Return the number in decimal digits in a part of a stored key. Raises CorruptStoreError for other bytes."""
     try:
         return int(part)
     except ValueError:
@@ -80,7 +80,7 @@ def number_in(part: bytes) -> int:
 
 
 def unhex(part: bytes) -> bytes:
-    """Return the bytes of hex digits in a part of a stored key. Raises CorruptStoreError for anything else."""
+    """Return the bytes of hex digits in a part of a stored key. Raises CorruptStoreError for other bytes."""
     try:
         return bytes.fromhex(part.decode())
     except ValueError:
@@ -92,12 +92,12 @@ def _damaged_key(part: bytes) -> CorruptStoreError:
 
 
 def after_prefix(prefix: bytes) -> bytes:
-    """Return the first key after all that begin with `prefix`, which must end in a byte below 0xff."""
+    """Return the first key after all keys that begin with `prefix`, which must end in a byte below 0xff."""
     return prefix[:-1] + bytes((prefix[-1] + 1,))
 
 
 def utf8(text: str, what: str) -> bytes:
-    """Return a string in UTF-8. Raises ArgumentError, which contains `what`, for one with surrogates."""
+    """Return a string in UTF-8. Raises ArgumentError, which contains `what`, for a string with surrogates."""
     try:
         return text.encode()
     except UnicodeEncodeError:
@@ -119,8 +119,8 @@ def parse_hex(text: str, what: str, size_bytes: int = 32, *, is_secret: bool = F
         raise DecodeError(
             0,
             (
-                f"{what} must have {2 * size_bytes} hex digits. The given one, not shown here, has {len(text)} "
-                "characters"
+                f"{what} must have {2 * size_bytes} hex digits, got {len(text)} characters. They are secret and not "
+                "shown here"
             ),
         )
     if value is None:

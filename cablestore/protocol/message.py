@@ -35,12 +35,12 @@ class PostRequest(NamedTuple):
 
     @property
     def is_live(self) -> bool:
-        """Always False: it does not stay open for later posts."""
+        """Always False: the request does not remain open for later posts."""
         return False
 
 
 class CancelRequest(NamedTuple):
-    """Cancellation of the request `cancel_id` (wire.md 6.3.2.2). It gets no response."""
+    """Cancellation of the request `cancel_id` (wire.md 6.3.2.2). Peers do not respond to it."""
 
     request_id: bytes
     cancel_id: bytes
@@ -48,14 +48,14 @@ class CancelRequest(NamedTuple):
 
     @property
     def is_live(self) -> bool:
-        """Always False: it does not stay open for later posts."""
+        """Always False: the request does not remain open for later posts."""
         return False
 
 
 class TimeRangeRequest(NamedTuple):
     """Request for texts and deletions of a channel with start <= timestamp < end, newest first (wire.md 6.3.2.3).
 
-    With `time_end_ms` 0 the request stays open for later posts. A `limit` of 0 means no limit.
+    With `time_end_ms` 0, the request remains open for later posts. A `limit` of 0 means no limit.
     """
 
     request_id: bytes
@@ -67,12 +67,12 @@ class TimeRangeRequest(NamedTuple):
 
     @property
     def is_live(self) -> bool:
-        """True if it stays open for later posts."""
+        """True if the request remains open for later posts."""
         return self.time_end_ms == 0
 
 
 class StateRequest(NamedTuple):
-    """Request for the state of a channel, with `future` 1 also for its changes (wire.md 6.3.2.4)."""
+    """Request for the state of a channel, and for its later changes if `future` is 1 (wire.md 6.3.2.4)."""
 
     request_id: bytes
     channel: str
@@ -81,7 +81,7 @@ class StateRequest(NamedTuple):
 
     @property
     def is_live(self) -> bool:
-        """True if it stays open for later posts."""
+        """True if the request remains open for later posts."""
         return self.future == 1
 
 
@@ -95,7 +95,7 @@ class ListRequest(NamedTuple):
 
     @property
     def is_live(self) -> bool:
-        """Always False: it does not stay open for later posts."""
+        """Always False: the request does not remain open for later posts."""
         return False
 
 
@@ -110,7 +110,7 @@ class ModerationRequest(NamedTuple):
 
     @property
     def is_live(self) -> bool:
-        """True if it stays open for later posts."""
+        """True if the request remains open for later posts."""
         return self.future == 1
 
 
@@ -167,7 +167,7 @@ _LEGACY_CIRCUIT: Final = bytes(LEGACY.circuit_id_size_bytes)
 
 
 class FrameReader:
-    """Splits a stream of bytes, in pieces of any size, into messages without their lengths."""
+    """Splitter of a stream of bytes, in pieces of any size, into messages without their lengths."""
 
     def __init__(self, max_size_bytes: int = limits.MAX_MESSAGE_SIZE_BYTES, *, skips_empty: bool = True) -> None:
         self._max_size_bytes = max_size_bytes
@@ -194,8 +194,8 @@ class FrameReader:
     def feed(self, data: bytes) -> list[bytes]:
         """Add the next bytes and return the complete messages. After a DecodeError the stream is unusable.
 
-        With `skips_empty`, messages of length 0 are skipped: cable.rs writes some lengths one too small, and the 0 that
-        ends such a message follows it.
+        With `skips_empty`, messages of length 0 are skipped. Some lengths of cable.rs are too small by one, so the 0 at
+        the end of such a message looks like another message.
         """
         if self._rest:
             self._rest += data
@@ -214,13 +214,13 @@ class FrameReader:
                 continue
             self._empty += 1
             if self._empty > limits.MAX_EMPTY_MESSAGES:
-                raise DecodeError(at, f"more than {limits.MAX_EMPTY_MESSAGES} messages of length 0 in a row")
+                raise DecodeError(at, f"too many empty messages in a row: the maximum is {limits.MAX_EMPTY_MESSAGES}")
         if at < len(data):
             self._rest += data[at:]
         return frames
 
     def _next(self, data: bytes, at: int) -> tuple[int, int] | None:
-        """Return the start and end of the message at `at`, None if it is incomplete."""
+        """Return the start and end of the message at `at`, or None if it is incomplete."""
         self._needed = len(data) - at + 1
         if at >= len(data):
             return None
@@ -264,9 +264,9 @@ def read_head(frame: bytes) -> Head:
 
 
 def decode_message(frame: bytes, dialect: Dialect, head: Head | None = None) -> Message | None:
-    """Decode a message without its length. Pass `head` if it is read already.
+    """Decode a message without its length. Pass `head` if it was already read.
 
-    Returns None for an unknown type: skip the message (wire.md 6.3.1). Raises DecodeError.
+    Returns None for an unknown type: skip the message (wire.md 6.3.1). Raises DecodeError for a malformed message.
     """
     type_id, _, at = head or read_head(frame)
     read = _READERS.get(type_id)
@@ -314,7 +314,7 @@ def _names(frame: bytes, at: int) -> tuple[tuple[str, ...], int]:
             break
         names.append(name)
         if len(names) > limits.MAX_NAMES_PER_MESSAGE:
-            raise DecodeError(at, f"more than {limits.MAX_NAMES_PER_MESSAGE} channels in a message")
+            raise DecodeError(at, f"too many channels in a message: the maximum is {limits.MAX_NAMES_PER_MESSAGE}")
     return tuple(names), at
 
 
@@ -324,7 +324,7 @@ def _hash_response(frame: bytes, at: int, request_id: bytes, _: Dialect) -> tupl
 
 
 def _post_response(frame: bytes, at: int, request_id: bytes, _: Dialect) -> tuple[Message, int]:
-    """Read posts until a length of 0 or the end of the message: cable.rs writes some lengths one too small."""
+    """Read posts until a length of 0 or the end of the message: some lengths of cable.rs are too small by one."""
     posts = []
     while at < len(frame):
         post, at = read_sized(frame, at, "post")
@@ -435,13 +435,13 @@ def _ended(items: Iterable[bytes]) -> bytes:
 
 
 def encode_extra(content: bytes, dialect: Dialect) -> bytes:
-    """Encode a message of type EXTRA_TYPE_ID for another cablestore, with its length. Its id has no meaning."""
+    """Encode a message of type EXTRA_TYPE_ID for another cablestore, with its length. Its id is not used."""
     ids = bytes(dialect.circuit_id_size_bytes) + _EXTRA_ID_BYTE * dialect.request_id_size_bytes
     return sized(_EXTRA_HEAD + ids + content)
 
 
 def extra_of(frame: bytes) -> bytes | None:
-    """Return the content of a message of type EXTRA_TYPE_ID without its length, None for other messages."""
+    """Return the content of a message of type EXTRA_TYPE_ID without its length, or None for other messages."""
     if not frame.startswith(_EXTRA_HEAD):
         return None
     return frame[len(_EXTRA_HEAD) + _IDS_SIZE_BYTES :]

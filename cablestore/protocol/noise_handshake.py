@@ -1,8 +1,8 @@
 """A Noise handshake over X25519, ChaCha20-Poly1305 and BLAKE2b (noiseprotocol.org, revision 34).
 
-The primitives are those of libsodium, through PyNaCl, and of hashlib. This module only implements the order of the
-steps. The pattern is an argument, so that published vectors of others can be tested too: any pattern with a pre-shared
-key in which each side sends its static key, such as XXpsk0 to XXpsk3.
+libsodium (through PyNaCl) and hashlib provide the primitives. This module only implements the order of the steps. The
+pattern is an argument, so that published test vectors of other patterns can be checked. It can be any pattern with a
+pre-shared key in which each side sends its static key, such as XXpsk0 to XXpsk3.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAX_NONCE: Final = 2**64 - 1
 """The reserved nonce (5.1), and the number of messages that a key can encrypt."""
 
 XX_PSK0: Final = (("psk", "e"), ("e", "ee", "s", "es"), ("s", "se"))
-"""The messages of XXpsk0, each with its tokens (7.5, 9.4). The initiator writes the first."""
+"""The messages of XXpsk0, each with its tokens (7.5, 9.4). The initiator writes the first message."""
 
 
 class CipherState:
@@ -35,7 +35,7 @@ class CipherState:
         self.nonce = 0
 
     def encrypt(self, plaintext: bytes, associated_data: bytes = b"") -> bytes:
-        """Return the ciphertext and its tag. Raises OverflowError if the key is used up."""
+        """Return the ciphertext and its tag. Raises OverflowError after MAX_NONCE messages with this key."""
         nonce = self._next_nonce()
         self.nonce += 1
         return sodium.crypto_aead_chacha20poly1305_ietf_encrypt(bytes(plaintext), associated_data, nonce, self.key)
@@ -87,7 +87,7 @@ class NoiseHandshake:
             if len(key) != KEY_SIZE_BYTES:  # libsodium always reads 32 bytes
                 raise ValueError(f"a key has {KEY_SIZE_BYTES} bytes, got {len(key)}")
         self.remote_static = b""
-        """The other side's 32-byte X25519 public key, b"" before its message."""
+        """The other side's 32-byte X25519 public key, or b"" before it is received."""
         self._is_initiator = is_initiator
         self._messages = list(messages)
         self._pre_shared_key = pre_shared_key

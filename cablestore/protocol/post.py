@@ -3,8 +3,8 @@
     public_key u8[32] | signature u8[64] | num_links varint | links u8[32] each |
     post_type varint | timestamp varint | body
 
-`decode_post` is total: any bytes are decoded or raise DecodeError, and it never allocates memory by a number in them. It
-does not verify the signature, because that takes thirty times longer (`crypto.is_signed`).
+`decode_post` is total: any bytes are decoded or raise DecodeError, and numbers in them do not determine how much memory
+is allocated. It does not verify the signature, because that takes thirty times longer (`crypto.is_signed`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Post:
 
     `raw` is the whole post, `hash` its 32-byte hash, `author` the 32-byte public key, `links` the hashes to which it
     links, `timestamp_ms` its claimed time in milliseconds since 1970. `channel` is the comparable name in the post's
-    dialect, None for types without a channel. `body` has the signed name.
+    dialect, or None for types without a channel. `body` contains the signed name.
     """
 
     raw: bytes
@@ -87,7 +87,7 @@ def decode_post(raw: bytes, dialect: Dialect, digest: bytes | None = None) -> Po
     """Decode a whole post without verifying its signature. Pass `digest` if the hash is already known.
 
     Raises DecodeError, with offset and reason, for bytes that are not a well-formed post of at most
-    `limits.MAX_POST_SIZE_BYTES`. Its `is_unknown_type` is true for a post of a type that no dialect has.
+    `limits.MAX_POST_SIZE_BYTES`. Its `is_unknown_type` is true for a post of a type that the dialect does not contain.
     """
     if type(raw) is not bytes:
         check_bytes("raw", raw)
@@ -137,7 +137,7 @@ def decode_post(raw: bytes, dialect: Dialect, digest: bytes | None = None) -> Po
 
 
 def peek_type(raw: bytes) -> int | None:
-    """Return the type of a post without decoding the rest, None if the bytes end before it."""
+    """Return the type of a post without decoding the rest, or None if the bytes end before it."""
     try:
         if raw[SIGNED_FROM] < 0x80:
             return raw[SIGNED_FROM + 1 + raw[SIGNED_FROM] * HASH_SIZE_BYTES]  # all types have one byte

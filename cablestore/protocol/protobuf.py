@@ -1,9 +1,8 @@
 """Protobuf documents: their fields one by one, or a whole document by the table of its fields.
 
 A field is a tag (its number and its kind), then a varint or a size and that many bytes. `fields` reads a large document
-field by field, because two bytes of a document can make a reader of whole documents allocate a hundred. It accepts only
-bytes that a writer has reason to write. `Document` reads and writes small ones with the same bytes as the protobuf
-library.
+field by field, because a reader of whole documents may allocate a hundred bytes for two bytes. It rejects groups and
+fields of fixed size. `Document` reads and writes small documents, with the same bytes as the protobuf library.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _GROUP_END: Final = 4
 _FIXED_SIZES_BYTES: Final = {1: 8, 5: 4}
 _MAX_TAG: Final = 2**32 - 1
 _MAX_TAG_SIZE_BYTES: Final = 5
-"""Maximum size of a tag and of a size. The library rejects longer ones, even with zeros at the end."""
+"""Maximum size of a tag and of a size. The library rejects longer numbers, even with zeros at the end."""
 _EMPTY: Final = b"\0"
 """The bytes after a tag for zero, empty bytes, and an empty document."""
 _nine: Final = Struct("9B").pack
@@ -157,10 +156,10 @@ SINT64: Final = Kind(
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of a document. Its value is that of its kind, or for a document the list of its values.
+    """A field of a document. Its value is a value of its kind, or a list of values for a nested document.
 
-    With `has_presence` a default value is written too, and None is an absent field, as always for documents. A field
-    that `is_repeated` has a sequence of values.
+    With `has_presence`, a default value is written too, and None is an absent field, as always for nested documents.
+    The value of a field that `is_repeated` is a sequence.
     """
 
     number: int
@@ -192,9 +191,9 @@ class Field:
 
 
 class Document:
-    """A document with a table of its fields, sorted by number, in which order they are written.
+    """A kind of document, with a table of its fields. They are sorted by number, and written in this order.
 
-    Unknown fields are skipped. The last value of a field counts; documents in one field are merged.
+    Unknown fields are skipped. The last value of a field is used. Nested documents in one field are merged.
     """
 
     def __init__(self, name: str, *table: Field) -> None:
@@ -205,7 +204,7 @@ class Document:
         self._writers = [(field.writer(), encode_varint(field.tag)) for field in table]
 
     def encode(self, *values: Any) -> bytes:
-        """Return the bytes of a document with these values, in the order of its table. The last ones may be omitted."""
+        """Return the bytes of a document with these values, in the order of its table. Last values may be omitted."""
         return b"".join([write(tag, value) for (write, tag), value in zip(self._writers, values, strict=False)])
 
     def encode_each(self, *columns: Iterable[Any]) -> Iterator[bytes]:
@@ -223,7 +222,7 @@ class Document:
         return _write_bytes(tag, self.encode(*values))
 
     def decode(self, data: bytes) -> list[Any]:
-        """Return the values in the order of the table. Raises ArchiveError."""
+        """Return the values in the order of the table. Raises ArchiveError if the document is malformed."""
         try:
             return self.merged(data, None, 1)
         except DecodeError as error:
@@ -235,7 +234,7 @@ class Document:
         raise ArchiveError(f"invalid {self.name} of {len(data)} bytes: {reason}. Fetch it again")
 
     def merged(self, data: bytes, known: list[Any] | None, depth: int) -> list[Any]:
-        """Return the values of a document, merged into the `known` ones, which are changed."""
+        """Return the values of a document, merged into the list `known`, which is changed."""
         values = self._absent.copy() if known is None else known
         at, end = 0, len(data)
         while at < end:

@@ -1,12 +1,12 @@
 """Recognition of another cablestore, which can reconcile, without any effect on other peers.
 
-The ids of the first requests on a connection are a greeting. The first id is random. Each of the next is the beginning
-of the BLAKE2b hash of a fixed text and the previous id. Peers that do not compute this cannot tell them from random
-ids. Later ids are random again.
+The ids of the first requests on a connection are a greeting. The first id is random. Each further id of the greeting is
+the beginning of the BLAKE2b hash of a fixed text and the previous id. Peers that do not compute this hash cannot
+distinguish them from random ids. Later ids are random again.
 
 Requests with a ttl do not count, because a peer that forwards a request keeps its id. A request forwarded with a ttl of
-0 may be between those of a greeting, so the next id may follow any of the first few. The probability of a greeting by
-chance is less than 2**-64: three ids of 4 bytes, or two of 8, would have to follow any of 16.
+0 may be between the requests of a greeting, so an id may follow any earlier id. The probability of a greeting by chance
+is less than 2**-64: three ids of 4 bytes, or two ids of 8 bytes, would have to follow any of 16 ids.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final
 
 _DOMAIN: Final = b"cablestore: the request id that follows "
 _NEXT_IDS: Final = {4: 3, 8: 2}
-"""Number of ids after the first one, by the size of an id in bytes."""
+"""Number of ids after the first id, by the size of an id in bytes."""
 _LISTENED_TO: Final = 16
 _LEGACY_CIRCUIT: Final = bytes(4)
 
@@ -26,12 +26,12 @@ REQUESTS: Final = 1 + max(_NEXT_IDS.values())
 
 
 def next_id(request_id: bytes) -> bytes:
-    """Return the id that follows this one in a greeting."""
+    """Return the id that follows `request_id` in a greeting."""
     return hashlib.blake2b(_DOMAIN + request_id, digest_size=32).digest()[: len(request_id)]
 
 
 class Greeter:
-    """Creates request ids: those of a greeting, then random ones. `new_id` returns a random id of a given size.
+    """Generator of request ids: first the ids of a greeting, then random ids. `new_id` returns an id of a given size.
 
     If the size changes, because the peer uses the other dialect, the greeting starts again.
     """
@@ -59,7 +59,7 @@ class Greeter:
 
 
 class GreetingDetector:
-    """Detects a greeting in the ids of one side's requests."""
+    """Detector of a greeting in the ids of one side's requests."""
 
     def __init__(self) -> None:
         self.is_detected = False
@@ -67,7 +67,7 @@ class GreetingDetector:
         """Id of the first request, which is random."""
         self._added = 0
         self._follows: dict[bytes, int] = {}
-        """The next id of each possible greeting, and how many ids have followed its first."""
+        """The next id of each possible greeting, and the number of ids that have followed its first id."""
 
     def add(self, request_id: bytes) -> None:
         """Process the id of the next request without a ttl."""

@@ -33,7 +33,7 @@ SEGMENT_SIZE_BYTES: Final = CIPHERTEXT_SIZE_BYTES - TAG_SIZE_BYTES
 """Size of the segments of longer messages (handshake.md 4.2.1)."""
 
 MAX_ENCODABLE_SIZE_BYTES: Final = 4_000_000_000
-"""Maximum size of a message with its tags for four bytes of length, rounded down."""
+"""Maximum size of a message that, with its tags, has a length of four bytes. It is rounded down."""
 
 END_OF_STREAM: Final = bytes(LENGTH_SIZE_BYTES)
 """The length zero, encrypted like any other length, as the last part of the stream (handshake.md 4.4)."""
@@ -71,7 +71,7 @@ class SecureChannel:
             cabal_key: The 32 secret bytes that all members of the cabal know.
             static_secret: The local 32-byte X25519 secret: `Identity.exchange_secret` or `separate_exchange_secret`.
             is_initiator: True if this side opened the connection. The peer must have the opposite value.
-            max_message_size_bytes: The longest message in either direction. A connection keeps one in memory.
+            max_message_size_bytes: The longest message in either direction. A connection keeps one message in memory.
             prologue: Bytes that must be the same on both sides.
             _ephemeral_secret: Only for tests that reproduce published transcripts. Using it twice reveals messages.
         """
@@ -121,15 +121,15 @@ class SecureChannel:
         return self._remote_static
 
     def start(self) -> bytes:
-        """Return the first bytes to send: the first message of the initiator, b"" for the responder."""
+        """Return the first bytes to send: the first message of the initiator, or b"" for the responder."""
         self._require_alive()
         return self._first
 
     def receive(self, data: bytes) -> tuple[list[bytes], bytes]:
         """Accept bytes from the network, in pieces of any size.
 
-        Return the complete messages, and the bytes to send back immediately. Raises only HandshakeError, for bytes that an
-        honest peer with this cabal key never sends. Complete messages before them in the same `data` are lost.
+        Return the complete messages, and the bytes to send back immediately. Raises only HandshakeError, for bytes that
+        an honest peer with this cabal key never sends. Complete messages before them in the same `data` are lost.
         """
         self._require_alive()
         try:
@@ -171,9 +171,9 @@ class SecureChannel:
     def _require_open(self) -> None:
         self._require_alive()
         if not self.is_established:
-            raise ValueError("nothing can be sent before the handshake is done")
+            raise ValueError("cannot send before the handshake is done. Wait for `is_established`")
         if self.has_finished:
-            raise ValueError("nothing can be sent after the end-of-stream marker")
+            raise ValueError("cannot send after the end-of-stream marker. Open another connection")
 
     def _feed(self, data: bytes) -> None:
         """Pass pieces of the requested sizes to the parser. Keep the rest of `data`."""
@@ -192,7 +192,7 @@ class SecureChannel:
             self._wanted_size_bytes = self._parser.send(piece)
 
     def _parse(self) -> Generator[int, bytes, None]:
-        """Parse the stream to its end. Yield the number of bytes needed next, and get these bytes."""
+        """Parse the stream to its end. Yield the number of bytes needed next. The caller sends these bytes."""
         for number in (2,) if self.is_initiator else (1, 3):
             self._shake(number, (yield HANDSHAKE_SIZES_BYTES[number - 1]))
         while True:
@@ -224,7 +224,7 @@ class SecureChannel:
         return bool(message)
 
     def _shake(self, number: int, data: bytes) -> None:
-        """Read a handshake message, and write the next one if any."""
+        """Read a handshake message, and write the next message, if any."""
         try:
             self._handshake.read(data)
             if number < len(HANDSHAKE_SIZES_BYTES):
@@ -235,7 +235,7 @@ class SecureChannel:
                 "changed or repeated"
             ) from None
         except ValueError:
-            # From the key exchange, here or for the answer: the result of a key of low order is known to everybody.
+            # From the key exchange, here or for the answer. Everybody knows the result for a key of low order.
             raise HandshakeError(f"handshake message {number}: the peer's public key is invalid") from None
         if self._handshake.is_done:
             self._encryption, self._decryption = self._handshake.split()
@@ -245,7 +245,7 @@ class SecureChannel:
             self.is_established = True
 
     def _check_length(self, total_size_bytes: int) -> None:
-        """Check a length before allocating memory for it. Segments of a message, even the last one, are never empty."""
+        """Check a length before allocating memory for it. All segments of a message, even the last, contain data."""
         segments = -(-total_size_bytes // CIPHERTEXT_SIZE_BYTES)
         size_bytes = total_size_bytes - TAG_SIZE_BYTES * segments
         least_bytes = (segments - 1) * SEGMENT_SIZE_BYTES + (segments > 1)

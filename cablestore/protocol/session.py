@@ -1,14 +1,14 @@
 """The session with one peer: the requests of both sides, from the first byte to the last, without I/O.
 
-Its inputs are bytes and the time, its outputs events and bytes. The owner of the session answers `PeerRequest` events with
-`answer_hashes`, `answer_posts`, `answer_names` and `finish`, sends requests with `send_request`, and sends the result of
-`output`.
+Its inputs are bytes and the time. Its outputs are events and bytes. The owner of the session answers `PeerRequest`
+events with `answer_hashes`, `answer_posts`, `answer_names` and `finish`. The owner also sends requests with
+`send_request`, and sends the result of `output` to the peer.
 
-Either side may send many requests at a time, each with an id. `exchange` has the states of a request. Responses to a
-concluded id were sent before its end: they are read and discarded, and do not count as faults.
+Either side may send many requests at a time, each with an id. `exchange` describes the states of a request. The peer
+sent late responses to a concluded request before it knew the end. They are discarded and are not faults.
 
 The session starts in the dialect of its owner. If the peer's first messages show the other dialect, the session changes
-once: ids get another size, and open requests are sent again. Memory is bounded on every path by numbers in `limits`.
+once: ids get another size, and open requests are sent again. Constants in `limits` bound the memory of a session.
 """
 
 from __future__ import annotations
@@ -62,11 +62,12 @@ from cablestore.protocol.responses import conclusion, fault_of, hash_responses, 
 class Session:
     """The session with one peer. `new_id` returns random request ids of a given size.
 
-    It uses `dialect` until the peer's first message shows its own; then open requests are sent again in that dialect.
-    If both sides sent first, each in its own dialect, and each changed to the other, legacy wins: after one legacy
-    message, a side keeps legacy, and messages of draft 8 are ignored until then. Without `speaks_first`, nothing is
-    sent before the first message of the peer or a call of `speak`. Some existing clients exit when they get an unknown
-    dialect. With `spares`, the peer may be cable.js.
+    It uses `dialect` until the peer's first message shows the peer's dialect. Then open requests are sent again in that
+    dialect. If both sides sent first in different dialects, and each changed to the other dialect, legacy wins. After
+    one legacy message, a side keeps legacy, and messages of draft 8 are ignored until then.
+
+    Without `speaks_first`, nothing is sent before the first message of the peer or a call of `speak`, because some
+    existing clients exit when they receive an unknown dialect. With `spares`, the peer may be cable.js.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class Session:
         self.dialect = dialect
         self.is_recognised = False
         self.is_understood = False
-        """True if a message of the peer was decoded. Noise may look like the start of one."""
+        """True if a message of the peer was decoded. Encrypted bytes may look like the start of a message."""
         self.reads_everything = False
         """True if the peer is known to handle posts that crash cable.js, because it sent such posts itself."""
         self._spares = spares
@@ -95,7 +96,7 @@ class Session:
         self._answer_timeout_s = answer_timeout_s
         self._frames = FrameReader()
         self._complete_s = 0.0
-        """When the peer's last message was complete."""
+        """Time when the peer's last message was complete."""
         self._out: list[bytes] = []
         self._may_speak = speaks_first
         self._unsent: list[Exchange] = []
@@ -111,9 +112,9 @@ class Session:
     def receive(self, data: bytes, now_s: float) -> list[Event]:
         """Process bytes of the peer, and return their events.
 
-        Empty `data` means that some bytes arrived that cannot be decrypted yet. Bytes without a complete message for
-        some time belong to a long one on a slow line, so later answers are not late. Raises DecodeError if the rest of
-        the stream cannot be read.
+        Empty `data` means that bytes arrived that cannot be decrypted yet. If bytes arrive without a complete message
+        for longer than SLOW_MESSAGE_S, they belong to a long message on a slow link. Then all timeouts restart. Raises
+        DecodeError if the rest of the stream cannot be read.
         """
         events: list[Event] = []
         frames = self._frames.feed(data)
@@ -128,7 +129,7 @@ class Session:
                 if not self.is_recognised or (spoken is LEGACY and self.dialect is not LEGACY):
                     self._recognise(spoken, now_s, events)
                 if spoken is not self.dialect:
-                    continue  # sent before the peer knew this side's dialect; it sends it again
+                    continue  # the peer sent this before it knew this side's dialect, and sends it again
                 message = decode_message(frame, self.dialect, head)
             except DecodeError as error:
                 events.append(Violation(Fault.MALFORMED, str(error)))
@@ -161,7 +162,7 @@ class Session:
         return out
 
     def speak(self, now_s: float) -> None:
-        """Send the requests of this side, in its own dialect before the peer's first message."""
+        """Send the waiting requests of this side. Before the peer's first message, use this side's dialect."""
         self._may_speak = True
         unsaid, self._unsent = self._unsent, []
         for exchange in unsaid:
@@ -169,7 +170,7 @@ class Session:
                 self._send_request(exchange, now_s)
 
     def _recognise(self, dialect: Dialect, now_s: float, events: list[Event]) -> None:
-        """Use the peer's dialect from now on. The peer did not understand requests in another one."""
+        """Use the peer's dialect from now on. The peer did not understand requests in the other dialect."""
         self.is_recognised = True
         if dialect is not self.dialect:
             self._out.clear()  # unsent messages, which crash some existing clients
@@ -186,7 +187,7 @@ class Session:
             self._peer_greeting, self._own_greeting = (
                 GreetingDetector(),
                 GreetingDetector(),
-            )  # earlier messages count for neither side
+            )  # earlier messages are not part of a greeting
             for request_id in left:  # the peer did understand these, and they are sent again
                 self._send(CancelRequest(self._unused_id(dialect.request_id_size_bytes), request_id))
         self.speak(now_s)
@@ -214,12 +215,12 @@ class Session:
 
     @property
     def first_ids(self) -> tuple[bytes, bytes]:
-        """Random ids of the first request without a ttl of this side and of the peer, b"" before it."""
+        """Random ids of the first requests without a ttl, of this side and of the peer, or b"" before them."""
         return self._own_greeting.first, self._peer_greeting.first
 
     @property
     def may_be_cable_js(self) -> bool:
-        """True if the peer may be cable.js, which must not get posts that crash it (`cable_js`)."""
+        """True if the peer may be cable.js. Then do not send posts that crash it (`cable_js`)."""
         return (
             self._spares and self.dialect is LEGACY and not (self._peer_greeting.is_detected or self.reads_everything)
         )
@@ -267,7 +268,7 @@ class Session:
         return found
 
     def has_requested(self, request_id: bytes) -> bool:
-        """Return True if a request of this side to the peer is remembered to have this id."""
+        """Return True if a request of this side has this id: an open request, or a remembered concluded request."""
         return request_id in self.open_requests or request_id in self._over
 
     def cancel(self, exchange: Exchange) -> None:
@@ -275,7 +276,7 @@ class Session:
         self._withdraw(exchange, Step.CANCELLED)
 
     def _withdraw(self, exchange: Exchange, step: Step) -> None:
-        """Cancel a request of this side before its answer. The ttl is 0, because existing clients reject others."""
+        """Cancel a request of this side. The ttl is 0, because existing clients reject other values."""
         if exchange.is_over:
             return
         was_said = self.open_requests.get(exchange.request.request_id) is exchange
@@ -286,7 +287,7 @@ class Session:
             self._unsent.remove(exchange)
 
     def expire(self, now_s: float) -> list[Event]:
-        """Expire requests of this side that were not answered in time."""
+        """Expire the requests of this side whose timeouts have passed."""
         late = [
             exchange
             for exchange in self.open_requests.values()
@@ -302,7 +303,7 @@ class Session:
             exchange.postpone(now_s)
 
     def lose(self) -> list[Event]:
-        """End all requests of a lost connection. The complete posts of an interrupted response are kept."""
+        """End all requests of a lost connection. The events contain complete posts of an interrupted response."""
         events: list[Event] = []
         broken = posts_of_incomplete(self._frames.incomplete, self.dialect)
         exchange = None if broken is None else self.open_requests.get(broken.request_id)
@@ -358,9 +359,9 @@ class Session:
         self._conclude_into(events, exchange, Step.FINISHED)
 
     def _postpone_from(self, exchange: Exchange, now_s: float) -> None:
-        """Restart the timeout of an answer after a useful part of it, and those of later requests.
+        """Restart the timeouts of a request and of later requests after a useful part of its answer.
 
-        A peer answers in order. A live answer has no end, so it delays nothing.
+        A peer answers in order. A live answer does not end, so it does not delay others.
         """
         if exchange.deadline_s is None:
             return
@@ -381,7 +382,7 @@ class Session:
             self._end_into(events, exchange, Step.CANCELLED)
 
     def _end_into(self, events: list[Event], exchange: Exchange, step: Step) -> None:
-        """End a request of this side that the peer may still answer: a live one at its limit, or one without an end."""
+        """End a request of this side that the peer may still answer: at its limit, or because the answer is endless."""
         if exchange.state is State.LIVE or step is Step.CANCELLED:
             self._withdraw(exchange, step)
             events.append(Concluded(exchange, step))
@@ -431,10 +432,10 @@ class Session:
         events.append(PeerRequest(exchange))
 
     def _crossed(self, request: Request) -> None:
-        """Conclude a request that crossed this side's: both sides forward the same one, and neither must wait.
+        """Conclude a request with the id of a request of this side: both sides forward it, and neither must wait.
 
-        A request of this side that the peer sends back, because it forwards to everyone, is not answered: the answer
-        would be sent back too. Its ttl is one lower. Other cablestores do not send requests back.
+        A peer that forwards to everyone also sends back requests of this side, with a ttl that is one lower. They are
+        not answered, because the peer would send the answer back too. Other cablestores do not send requests back.
         """
         own = self.open_requests.get(request.request_id)
         was_sent_back = own is None or own.request.ttl == 0 or request.ttl == own.request.ttl - 1
@@ -454,8 +455,8 @@ class Session:
     def answer_posts(self, exchange: Exchange, posts: Iterable[bytes]) -> None:
         """Add posts to the answer.
 
-        They are sent in one response unless it gets too long, because some clients accept only one. Another cablestore
-        gets short responses immediately.
+        They are sent in one response unless it gets too long, because some clients accept only one response. To another
+        cablestore, short responses are sent immediately.
         """
         if exchange.is_over:
             return
@@ -487,7 +488,7 @@ class Session:
     def finish(self, exchange: Exchange) -> None:
         """Record that one source of the answer is complete.
 
-        After the last source, a live request is caught up, and others end.
+        After the last source, a live request is caught up, and other requests end.
         """
         exchange.holds -= 1
         if exchange.is_over:

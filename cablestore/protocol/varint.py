@@ -25,7 +25,7 @@ def encode_varint(value: int) -> bytes:
 
 
 def read_varint(buffer: bytes, at: int) -> tuple[int, int]:
-    """Read the number at offset `at`. Return it and the offset after it.
+    """Read the number at offset `at`. Return the number and the offset after it.
 
     Raises DecodeError if the buffer ends too early, or if the number is not minimal or has more than 64 bits.
     """

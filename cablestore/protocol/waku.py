@@ -1,7 +1,7 @@
 """Posts as Waku messages (14/WAKU2-MESSAGE): content topic, time, deterministic hash, and encoding.
 
 A content topic is `/cable/1/channel-NAME/cable` with the channel's name percent-encoded, and `/cable/1/everyone/cable`
-for posts without a channel. The name is the comparable one of the dialect, so all posts of a channel have the same
+for posts without a channel. The name is the comparable name in the dialect, so all posts of a channel have the same
 topic.
 """
 
@@ -44,8 +44,8 @@ WAKU_MESSAGE: Final = Document(
 class WakuMessage(NamedTuple):
     """A post as a Waku message.
 
-    `payload` is the whole post, `content_topic` that of its channel, `timestamp_ns` the post's time, `post_hash` its
-    32-byte hash.
+    `payload` is the whole post, `content_topic` the topic of its channel, `timestamp_ns` the post's time, `post_hash`
+    its 32-byte hash.
     """
 
     payload: bytes
@@ -72,7 +72,7 @@ class WakuMessage(NamedTuple):
 def message_of(post: Post) -> WakuMessage:
     """Return a post as a message.
 
-    Raises ArchiveError for posts that archives cannot contain: local-only ones (moderation.md 4.5), and those dated
+    Raises ArchiveError for posts that archives cannot contain: local-only posts (moderation.md 4.5), and posts dated
     after `limits.MAX_ARCHIVED_TIMESTAMP_MS`.
     """
     if post.is_local_only:
@@ -87,9 +87,9 @@ def message_of(post: Post) -> WakuMessage:
 
 @lru_cache(TOPICS_REMEMBERED)
 def content_topic(channel: str | None) -> str:
-    """Return the content topic of a channel, or with None that of posts without a channel.
+    """Return the content topic of a channel, or EVERYONE_TOPIC for None.
 
-    Raises ArchiveError for a name of 0 or more than 64 code points, and for one that cannot be encoded as UTF-8.
+    Raises ArchiveError for a name of 0 or more than 64 code points, and for a name that cannot be encoded as UTF-8.
     """
     if channel is None:
         return EVERYONE_TOPIC
@@ -138,6 +138,6 @@ def encode_waku(message: WakuMessage) -> bytes:
 
 
 def decode_waku(data: bytes) -> ReceivedWakuMessage:
-    """Decode the bytes of a message. Raises ArchiveError."""
+    """Decode the bytes of a message. Raises ArchiveError if they are malformed."""
     payload, content_topic, timestamp_ns, meta, is_ephemeral = WAKU_MESSAGE.decode(data)
     return ReceivedWakuMessage(payload, content_topic, timestamp_ns or 0, meta, bool(is_ephemeral))

@@ -1,6 +1,6 @@
 """Set reconciliation (WAKU-SYNC): two stores find the posts that each lacks, at a cost proportional to the difference.
 
-`session` compares two sets of ids. `sets` and `stored_set` are the sets, `dialects` and `codec` the forms of the
+`session` compares two sets of ids. `sets` and `stored_set` define the sets, and `dialects` and `codec` the formats of
 payloads. `conversation` transfers the missing posts. `audit` finds differences that XOR fingerprints can hide.
 
 Two sessions, with direct calls in place of a network:

@@ -2,8 +2,8 @@
 
 A reconciliation compares XORs, and among any 257 hashes some have XOR 0. An attacker who sends such posts to only one
 of two peers creates a difference that neither detects. An audit compares counts and sums modulo 2**256 between random
-cuts. They are drawn when the audit begins, so ids cannot be prepared for them. Only the side that requests the sums
-gets the result.
+cuts. The cuts are drawn when the audit begins, so ids cannot be prepared for them. Only the side that requests the sums
+learns the result.
 
     request: 1 u8 | lower bound | number of upper bounds varint | upper bounds
     bound: difference to the time of the previous bound varint | size u8, that many bytes of a hash
@@ -38,9 +38,9 @@ _MIN_SEED_SIZE_BYTES: Final = 16
 class AuditResult(NamedTuple):
     """Result of an audit.
 
-    `differing` are the ranges in which the sides have different ids, `hidden` those of them with equal XOR, which
-    fingerprints cannot find. `is_by_design` is True if somebody prepared ids for that: there are hidden ranges, or some
-    ranges differ and the XOR of all ranges together is equal. That does not happen by chance.
+    `differing` lists the ranges in which the sides have different ids. `hidden` lists the differing ranges with equal
+    XOR, which fingerprints cannot find. `is_by_design` is True if somebody prepared such ids: there are hidden ranges,
+    or some ranges differ and the XOR of all ranges together is equal. This does not happen by chance.
     """
 
     differing: list[Range]

@@ -5,8 +5,8 @@
     bound: difference to the time of the previous bound varint | only if that is 0: size u8, that many bytes of the hash
     item set: count varint | each: difference to the previous time varint, hash u8[32] | reconciled u8
 
-Decoding is linear and total: any bytes are decoded or raise ReconcileError, and memory is never allocated by a number in
-them. A bound has a hash only after a bound of the same time, so a writer cuts at that time first.
+Decoding is linear and total: any bytes are decoded or raise ReconcileError, and numbers in them do not determine how
+much memory is allocated. A bound has a hash only after a bound of the same time, so a writer cuts at that time first.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _MIN_ITEM_SIZE_BYTES: Final = 1 + HASH_SIZE_BYTES
 
 
 def encode(payload: Payload, dialect: SyncDialect) -> bytes:
-    """Return a payload's bytes. Only the first lower bound is written; the others must equal the previous upper bound.
+    """Return a payload's bytes. Each lower bound except the first must equal the previous upper bound.
 
-    Raises ReconcileError if bounds do not increase, ids are out of order, or the payload is too large. Also raises it
-    for a bound with a hash after a bound of another time, which dialects cannot express.
+    Raises ReconcileError if bounds do not increase, ids are out of order, or the payload is too large. It is also
+    raised for a bound with a hash after a bound of another time, which dialects cannot express.
     """
     if not payload.parts and not dialect.cuts_hashes:
         return b"\x00"  # nwaku's payload without ranges
@@ -53,7 +53,7 @@ def encode(payload: Payload, dialect: SyncDialect) -> bytes:
             )
         if delta_ns and upper.prefix:
             raise ReconcileError(
-                f"a range ends at {upper}, after a bound of another time. End a range at that time before it"
+                f"a range ends at {upper}, after a bound of another time. Insert a range that ends at that time"
             )
         out += encode_varint(delta_ns)
         if not delta_ns:
@@ -132,7 +132,7 @@ def write_item_set(out: bytearray, items: ItemSet) -> None:
     """
     if len(items.elements) > MAX_RECONCILE_ITEMS:
         raise ReconcileError(
-            f"{len(items.elements)} ids cannot be sent at once, the maximum is {MAX_RECONCILE_ITEMS}. Reconcile a "
+            f"cannot send {len(items.elements)} ids at once: the maximum is {MAX_RECONCILE_ITEMS}. Reconcile a "
             "shorter time range"
         )
     out += encode_varint(len(items.elements))
@@ -149,7 +149,7 @@ def write_item_set(out: bytearray, items: ItemSet) -> None:
 
 
 class _PayloadReader:
-    """Decodes one payload, from its first byte to its last."""
+    """Decoder of one payload, from its first byte to its last byte."""
 
     def __init__(self, data: bytes, dialect: SyncDialect) -> None:
         self._data = data
@@ -166,7 +166,7 @@ class _PayloadReader:
         parts: list[PayloadPart] = []
         while self._at < len(self._data):
             if len(parts) == MAX_RECONCILE_RANGES:
-                raise self._error(f"the payload has more than {MAX_RECONCILE_RANGES} ranges")
+                raise self._error(f"too many ranges in the payload: the maximum is {MAX_RECONCILE_RANGES}")
             upper = self._bound(previous)
             lower = previous if self._dialect.cuts_hashes else Bound(previous.timestamp_ns)
             parts.append(PayloadPart(Range(lower, upper), self._content()))
@@ -268,5 +268,5 @@ class _PayloadReader:
 
     def _error(self, reason: str) -> ReconcileError:
         return ReconcileError(
-            f"{reason} (at byte {self._at}, in {self._dialect.name}). Does the peer use another dialect?"
+            f"{reason} (at byte {self._at}, in {self._dialect.name}). Check that the peer uses the same dialect"
         )

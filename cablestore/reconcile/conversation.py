@@ -1,31 +1,31 @@
 """One conversation with one store: compare, transfer, confirm, or audit. Its inputs are frames and the time.
 
-The initiator calls `begin`. The caller passes each received frame to `receive`, which returns posts. It stores these
-and calls `stored`. It sends the result of `output`. Both sides continue until the conversation is finished:
+The initiator calls `begin`. The caller passes each received frame to `receive`, which returns posts. The caller stores
+these posts, calls `stored`, and sends the result of `output`. Both sides continue until the conversation is finished:
 
     initiator                                responder
-    hello             ->                                     terms: which times and channels, whether it takes posts
-                                      <-     accepted        the terms that both want
+    hello             ->                                     terms: times and channels, and whether it accepts posts
+                                      <-     accepted        the terms of both sides
     payload           ->
-                      ... in turn ...        payload         until the comparison (`session`) finds no more
-    posts             ->              <-     posts           as soon as a payload found them; few batches unconfirmed
+                      ... in turn ...        payload         until the comparison (`session`) is complete
+    posts             ->              <-     posts           as soon as a payload found them; few unconfirmed batches
     stored            ->              <-     stored          confirms one batch
     given             ->              <-     given           all posts but deletions are sent and stored
     posts             ->              <-     posts           deletions
-    done              ->              <-     done            all is sent and stored; after both it is finished
+    done              ->              <-     done            all posts are sent and stored; it ends after both messages
 
-Payloads and posts overlap: posts found by a payload are sent while the next one is computed. Frames are processed in
-order. A payload and later frames are held while too many posts wait to be sent. Payloads alternate, so at most one side
-holds one. Deletions are sent last, because a deletion removes a post that the other side might still have to send
-(`outgoing`).
+Payloads and posts overlap: posts found by a payload are sent while the next payload is computed. Frames are processed
+in order. A payload and later frames are held while too many posts wait to be sent. Payloads alternate, so at most one
+side holds a payload. Deletions are sent last, because a deletion removes a post that the other side might still have to
+send (`outgoing`).
 
-Each side that accepts posts sends a notice (UNLISTED) after its first message: it accepts posts whose ids were not
+Each side that accepts posts also sends the notice UNLISTED after its first message: it accepts posts whose ids were not
 sent. So the ids of a range are sent in only one direction. The answer consists of the missing posts, and of the ids
-that both sides have. Older versions get all ids before the posts. Listed or not, a post is accepted only if it has the
-time of its id and is in the compared range.
+that both sides have. Older versions receive all ids before the posts. In both cases, a post is accepted only if it has
+the time of its id and is in the compared range.
 
 An audit does not transfer posts. When the comparison is complete, the initiator requests sums over random ranges
-(`audit`), then over those that differ, three times at most. Any error ends the conversation. Stored posts are kept, and
+(`audit`), then at most twice over the ranges that differ. Any error ends the conversation. Stored posts are kept, and
 the next conversation finds the rest.
 """
 
@@ -118,7 +118,7 @@ class FrameSizes:
 class Findings:
     """Results of a conversation so far.
 
-    `here_only` and `there_only` count differences, `unasked` unexpected posts.
+    `here_only` and `there_only` count differences. `unasked` counts received posts that were not requested.
     """
 
     rounds: int = 0
@@ -130,7 +130,7 @@ class Findings:
     sent: FrameSizes = field(default_factory=FrameSizes)
     received: FrameSizes = field(default_factory=FrameSizes)
     differing: list[Range] = field(default_factory=list)
-    """For an audit: ranges in which the sides have different posts although the comparison found no more."""
+    """For an audit: ranges in which the sides have different posts that the comparison did not find."""
     is_by_design: bool = False
     """For an audit: True if somebody prepared posts that deceive fingerprints. See `AuditResult`."""
 
@@ -148,7 +148,7 @@ class Hooks:
 
 
 class ReconcileConversation:
-    """One side of a conversation. `terms` are its own terms, `dialect` is that of its store."""
+    """One side of a conversation. `terms` and `dialect` are the terms of this side and the dialect of its store."""
 
     def __init__(
         self,
@@ -165,7 +165,7 @@ class ReconcileConversation:
         self.is_initiator = False
         self._terms = terms
         self.compared: Terms | None = None
-        """The terms of both sides, None before they have agreed."""
+        """The terms of both sides, or None before they have agreed."""
         self._hooks = hooks
         self._dialect = dialect
         self._splitting = splitting
@@ -206,7 +206,7 @@ class ReconcileConversation:
         return [sync_id.hash for sync_id in self._expected]
 
     def output(self) -> list[bytes]:
-        """Return the frames that must be sent now."""
+        """Remove and return the frames that must be sent now."""
         out, self._out = self._out, []
         return out
 
@@ -218,15 +218,15 @@ class ReconcileConversation:
         self._send_unlisted()
 
     def end(self, reason: EndReason, text: str) -> None:
-        """Send the peer the end of the conversation, and its reason."""
+        """Notify the peer that this side ends the conversation, and of the reason."""
         if self._number != _NO_NUMBER:
             self._send(Ended(reason, text))
 
     def receive(self, frame: bytes, *, at_s: float) -> list[ArrivedPosts]:
         """Process a frame of the peer; return the posts that must be stored. `at_s` is the time of any clock.
 
-        Raises ReconcileError if the conversation cannot continue: ReconcileLimitError at the maximum number of
-        differences, PeerRefusedError if the peer ended it.
+        Raises ReconcileError if the conversation cannot continue: ReconcileLimitError if there are too many
+        differences, PeerRefusedError if the peer ended the conversation.
         """
         if frame == UNLISTED:
             self.findings.received.comparing += len(frame)
@@ -246,8 +246,8 @@ class ReconcileConversation:
             self._held.append(frame)
         else:
             raise ReconcileError(
-                f"more than {MAX_TALK_HELD_FRAMES} frames of the peer wait for its confirmation of posts. The peer "
-                "must confirm them first"
+                f"too many frames of the peer wait: the maximum is {MAX_TALK_HELD_FRAMES}. The peer must first confirm "
+                "the received posts"
             )
         return self._advance(at_s)
 
@@ -265,9 +265,9 @@ class ReconcileConversation:
         self._out.append(frame)
 
     def _advance(self, at_s: float) -> list[ArrivedPosts]:
-        """Process the received frames in order, up to a payload while too many posts wait to be sent.
+        """Process the received frames in order. Stop at a payload while too many posts wait to be sent.
 
-        Posts do not wait for that. Otherwise two sides with much to send would each wait for the other's confirmations.
+        Received posts never wait for posts to send. Otherwise two sides could wait for each other's confirmations.
         """
         arrived: list[ArrivedPosts] = []
         self._now_s = at_s
@@ -327,13 +327,13 @@ class ReconcileConversation:
             return Ended(EndReason.DIALECT, said)
         both = self._terms.narrowed(hello.terms)
         if both.until_ms is not None and both.until_ms <= both.from_ms:
-            return Ended(EndReason.NOTHING, "this store reconciles none of the requested times")
+            return Ended(EndReason.NOTHING, "this store does not reconcile posts of the requested time range")
         return None
 
     def _compare(self, terms: Terms, *, peer_accepts: bool, at_s: float | None) -> None:
         """Start the comparison with the terms of both sides."""
         if self.is_initiator and not terms.is_within(self._terms):
-            raise ReconcileError("the peer accepted more than was requested")
+            raise ReconcileError("the peer accepted terms that were not requested")
         self.compared = terms
         if self.purpose is Purpose.AUDIT:
             self._terms, peer_accepts = self._terms._replace(accepts_posts=False), False
@@ -346,11 +346,11 @@ class ReconcileConversation:
         )
         self._window = window
         if at_s is not None:
-            is_empty = not items.count(window)  # its empty set of ids saves a round trip
+            is_empty = not items.count(window)  # sending an empty set of ids saves a round trip
             self._send_payload(session.initiate(window, at_s=at_s, whole=is_empty))
 
     def _send_unlisted(self) -> None:
-        """Announce that posts may be sent whose ids were not. An audit needs all ids."""
+        """Announce that this side accepts posts whose ids were not sent. An audit needs all ids."""
         if self._accepts_unlisted:
             self.findings.sent.comparing += len(UNLISTED)
             self._out.append(UNLISTED)
@@ -364,7 +364,7 @@ class ReconcileConversation:
         self._send(PayloadFrame(data))
 
     def _measure(self, size_bytes: int, at_s: float) -> None:
-        """Use the time of a received payload to size the next one of this side."""
+        """Use the time of a received payload to determine the size of this side's next payload."""
         self._payload_flow.arrived(size_bytes)
         if self._payload_sent is not None:
             start, sent_size_bytes = self._payload_sent
@@ -425,11 +425,10 @@ class ReconcileConversation:
             self.findings.posts_sent += len(batch.contents)
 
     def _posts(self, message: PostsFrame) -> ArrivedPosts:
-        if message.batch != self._batches or len(self._unstored) >= MAX_TALK_BATCHES:
-            raise ReconcileError(
-                f"the peer sent batch {message.batch}, expected {self._batches}, and at most {MAX_TALK_BATCHES} "
-                "unconfirmed batches"
-            )
+        if message.batch != self._batches:
+            raise ReconcileError(f"the peer sent batch {message.batch}, expected batch {self._batches}")
+        if len(self._unstored) >= MAX_TALK_BATCHES:
+            raise ReconcileError(f"the peer sent too many unconfirmed batches: the maximum is {MAX_TALK_BATCHES}")
         self._batches += 1
         self._unstored.add(message.batch)
         posts = []
@@ -454,16 +453,16 @@ class ReconcileConversation:
         return ArrivedPosts(message.batch, posts)
 
     def _may_arrive_unlisted(self, claimed: SyncID) -> bool:
-        """Return True if a post is in the compared times, was not in the read state, and has not arrived since."""
+        """Return True if a post is in the compared times, was not in this side's set, and has not arrived since."""
         is_compared = self._accepts_unlisted and self._window.lower <= claimed < self._window.upper
         if not is_compared or claimed in self._arrived or self._items is None:
             return False
         return claimed not in self._items.items(range_around(claimed))
 
     def _is_compared(self, claimed: SyncID, raw: bytes) -> bool:
-        """Return True if a post has the time of its id, and is in a compared channel or in none.
+        """Return True if a post has the time of its id, and does not belong to a channel that is not compared.
 
-        Also True for bytes that are not a post: the store rejects them as invalid.
+        Also return True for bytes that are not a post: the store rejects them as invalid.
         """
         try:
             post = decode_post(raw, self._dialect, claimed.hash)
@@ -497,5 +496,5 @@ class ReconcileConversation:
     def _answer(self, items: OrderedSet, data: bytes) -> None:
         self._audits += 1
         if self._audits > MAX_TALK_QUESTIONS:
-            raise ReconcileError(f"the peer sent more than {MAX_TALK_QUESTIONS} sums requests")
+            raise ReconcileError(f"the peer sent too many sums requests: the maximum is {MAX_TALK_QUESTIONS}")
         self._send(SumsResponse(answer(items, data)))

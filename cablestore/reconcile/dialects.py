@@ -1,10 +1,10 @@
-"""The dialects of WAKU-SYNC, which share one protocol id: the specification's, and those of deployed nwaku nodes.
+"""Dialects of WAKU-SYNC with one protocol id: `spec` (the specification), and the dialects of deployed nwaku nodes.
 
 | | `spec` | `nwaku-0.36` | `nwaku-0.37` |
 |---|---|---|---|
 | header | cluster and shards | the same | pubsub and content topics |
 | the first range begins | at zero, so often with a Skip | at the time of its lower bound | the same |
-| a lower bound is | the upper bound before it | only the time of that | the same |
+| a lower bound is | the upper bound before it | only the time of that bound | the same |
 | varints | minimal | any | any |
 | reply to foreign shards or topics | only a header | a frame without bytes | the same |
 
@@ -28,7 +28,7 @@ class SyncDialect:
 
     `header` is the class of its headers. With `cuts_hashes` bounds can be between two ids of one time, as in the
     specification, but not in nwaku. With `is_strict` only minimal varints are accepted. Ranges shorter than
-    `min_fingerprint_ns` are never sent as fingerprints: deployed nodes cut them by time in eight and lose their ids.
+    `min_fingerprint_ns` are never sent as fingerprints: deployed nodes cut them by time in eight, and lose ids.
     With `accepts_skip` an equal item set may be answered with Skip, which the specification does not mention.
     """
 
@@ -53,7 +53,7 @@ NWAKU_037: Final = replace(NWAKU_036, name="nwaku-0.37", header=Topics)
 
 
 def agreed(own: Header, other: Header) -> Header | None:
-    """Return the common header of two peers with these headers, None if they have nothing in common."""
+    """Return the common header of two peers with these headers, or None if they have nothing in common."""
     if isinstance(own, Topics) and isinstance(other, Topics):
         pubsub, content = _common(own.pubsub, other.pubsub), _common(own.content, other.content)
         return None if pubsub is None or content is None else Topics(pubsub, content)

@@ -1,4 +1,4 @@
-"""Errors of reconciliations, which nodes tell apart. Programs catch NodeError."""
+"""Errors of reconciliations, which nodes distinguish. Programs catch NodeError."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class ReconcileError(NodeError):
 
 
 class ReconcileLimitError(ReconcileError):
-    """A reconciliation found more than it may hold. What it found is transferred; the next one finds the rest."""
+    """A reconciliation found too many differences. They are transferred, and the next one finds the rest."""
 
 
 class PeerRefusedError(ReconcileError):

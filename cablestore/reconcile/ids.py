@@ -17,7 +17,7 @@ END_NS: Final = 2**63 - 1
 """Last time that deployed peers accept, in nanoseconds since 1970 (in the year 2262). All ids are earlier."""
 
 _PREFIX_SIZE_BYTES: Final = 8
-"""Prefix size of a hash that is unique among the ids of one time, unless somebody searches for a collision."""
+"""Size of a hash prefix that is unique among the ids of one time, unless somebody prepared a collision."""
 
 
 class SyncID(NamedTuple):
@@ -31,7 +31,7 @@ class SyncID(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """A cut in the order of ids: a time in nanoseconds and the first 0 to 32 bytes of a hash, without trailing zeros."""
+    """A cut in the order of ids: a time in nanoseconds and 0 to 32 bytes of a hash, without trailing zeros."""
 
     timestamp_ns: int
     prefix: bytes = b""
@@ -44,7 +44,7 @@ class Range(NamedTuple):
     upper: Bound
 
     def within(self, other: Range) -> Range | None:
-        """Return the intersection of both ranges, None if it is empty."""
+        """Return the intersection of both ranges, or None if it is empty."""
         if other.lower <= self.lower and self.upper <= other.upper:
             return self
         lower, upper = max(self.lower, other.lower), min(self.upper, other.upper)
@@ -79,7 +79,7 @@ def checked(sync_id: SyncID) -> SyncID:
 
 
 def range_around(sync_id: SyncID) -> Range:
-    """Return a range that contains this id and almost certainly no other one."""
+    """Return a range that contains this id and almost certainly no other id."""
     beginning = sync_id.hash[:_PREFIX_SIZE_BYTES]
     number = int.from_bytes(beginning, "big") + 1
     after = Bound(sync_id.timestamp_ns + 1)

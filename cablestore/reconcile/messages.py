@@ -17,9 +17,9 @@ interrupted conversation:
 Conversations never have the number 0. A payload with the number 0 is a notice: the sender's store has a new channel
 (empty), both stores are equal (1), the store has changed since (2), the compared state was read (3), a request for a
 sign of life (4), that sign (5), the id of the sender's node (6, 16 bytes), or the sender accepts posts whose ids were
-not sent (7). Stores that do not know a notice ignore it as left over.
+not sent (7). Stores ignore an unknown notice, like a frame that is left over.
 
-    terms: takes posts u8 | from ms varint | until ms varint, 0 for no end | channels + 1 varint, 0 for all | each sized
+    terms: accepts posts u8 | from ms varint | until ms varint, 0: no end | channels + 1 varint, 0: all | each sized
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class EndReason(IntEnum):
     VERSION = 2
     DIALECT = 3
     NOTHING = 4
-    """The terms of the two sides have no time in common."""
+    """The time ranges of the two sides do not overlap."""
     LIMIT = 5
     STORAGE = 6
     FAULT = 7
@@ -87,7 +87,7 @@ class Terms(NamedTuple):
         return Terms(self.accepts_posts, max(self.from_ms, other.from_ms), min(ends, default=None), channels)
 
     def is_within(self, other: Terms) -> bool:
-        """Return True if these terms are part of the other ones."""
+        """Return True if the time range and the channels are part of the other terms."""
         return self.narrowed(other)[1:] == self[1:]
 
 
@@ -127,7 +127,7 @@ class PostsFrame(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """Confirmation that a batch is stored. Its sender may send another."""
+    """Confirmation that a batch is stored. The receiver of the confirmation may send another batch."""
 
     batch: int
 
@@ -143,7 +143,7 @@ class Done(NamedTuple):
 
 
 class SumsRequest(NamedTuple):
-    """Request of an audit for the sums over some ranges."""
+    """Request of an audit for the sums over ranges."""
 
     data: bytes
 
@@ -157,14 +157,14 @@ class SumsResponse(NamedTuple):
 ConversationMessage = (
     Hello | Accepted | Ended | PayloadFrame | PostsFrame | Stored | PostsSent | Done | SumsRequest | SumsResponse
 )
-"""A message of a conversation. They are in the order of their kinds, starting with 1."""
+"""A message of a conversation. The classes are in the order of their kinds, which start with 1."""
 _TYPES: Final = dict(enumerate(get_args(ConversationMessage), 1))
 _KINDS: Final = {type_: kind for kind, type_ in _TYPES.items()}
 HELLO: Final = bytes((_KINDS[Hello],))
 """First byte of a frame that begins a conversation."""
 _NO_TALK: Final = 0
 TRANSFERRING: Final = (PostsFrame, Stored)
-"""Messages that transfer posts. The others compare."""
+"""Messages that transfer posts. All other messages count as messages of the comparison."""
 
 
 # --- writing ------------------------------------------------------------------------------------
@@ -186,9 +186,9 @@ NEW_CHANNEL: Final = bytes((_KINDS[PayloadFrame], _NO_TALK))
 """Notice that the sender's store has a new channel. Its channels can then be requested."""
 EQUAL: Final = NEW_CHANNEL + b"\x01"
 CHANGED: Final = NEW_CHANNEL + b"\x02"
-"""Notices about whether the sender's store is unchanged since the last comparison (`cablestore.peers.agreement`)."""
+"""Notices that both stores are equal, and that the sender's store has changed since (`cablestore.peers.agreement`)."""
 SNAPSHOT: Final = NEW_CHANNEL + b"\x03"
-"""Notice that live requests for compared posts get later posts (`cablestore.peers.coverage`)."""
+"""Notice that the compared state was read, so live requests return later posts (`cablestore.peers.coverage`)."""
 LIFE_REQUEST: Final = NEW_CHANNEL + b"\x04"
 LIFE_SIGN: Final = NEW_CHANNEL + b"\x05"
 """Probe of a silent connection, and its answer."""
@@ -222,8 +222,8 @@ def _written(terms: Terms) -> bytes:
         return out + encode_varint(0)
     if len(terms.channels) > MAX_RECONCILE_TOPICS:
         raise ReconcileError(
-            f"{len(terms.channels)} channels are named, the maximum is {MAX_RECONCILE_TOPICS}. Name fewer, or none "
-            "for all"
+            f"{len(terms.channels)} channels are named, the maximum is {MAX_RECONCILE_TOPICS}. Name fewer channels, or "
+            "none to select all"
         )
     names = (sized(name.encode()) for name in sorted(terms.channels))
     return out + encode_varint(len(terms.channels) + 1) + b"".join(names)

@@ -1,8 +1,8 @@
-"""Posts that a conversation sends to its peer: in batches, a few of them unconfirmed at a time, deletions last.
+"""Posts that a conversation sends to its peer: in batches, with at most MAX_TALK_BATCHES unconfirmed, deletions last.
 
 Deletions wait until both sides have all other posts. Otherwise a deletion could remove a post before it was sent, and
-the two sides would remember different things about it. Batches are as large as the link transfers in time
-(`protocol.flow_window`).
+the tombstones of the two sides would differ. The unconfirmed batches together are as large as the link transfers in
+about a second (`protocol.flow_window`).
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from cablestore.reconcile.transfer import encode_post
 _POST_SIZE_BYTES: Final = 256
 """Approximate size of a post."""
 _FIRST_BATCH_SIZE_BYTES: Final = 2_048
-"""Largest batch before any is stored."""
+"""Maximum size of a batch before the peer has stored a batch."""
 _IDS_SHARE: Final = 4
-"""Factor by which a short post is larger than its id."""
+"""Ratio of the size of a short post to the size of its id."""
 
 
 class OutgoingPosts:
-    """Posts for the peer: unsent ones, sent but unconfirmed ones, and waiting deletions.
+    """Posts for the peer: unsent posts, unconfirmed posts, and waiting deletions.
 
-    `read` returns a post in the present store.
+    `read` returns a post of the present store, or None.
     """
 
     def __init__(self, read: Callable[[bytes], Post | None]) -> None:
@@ -52,12 +52,15 @@ class OutgoingPosts:
 
     @property
     def is_behind(self) -> bool:
-        """True if more posts wait than the link transfers in time. Then the search for differences can pause."""
+        """True if more posts wait than the link transfers in about a second, or more than MAX_TALK_UNSENT.
+
+        The comparison pauses then.
+        """
         fitting = self._flow.window_size_bytes / _POST_SIZE_BYTES
         return len(self._unsent) > min(fitting, MAX_TALK_UNSENT)
 
     def payload_size_bytes(self, most_size_bytes: float) -> int:
-        """Return the maximum size of a payload. Waiting posts are not delayed by more ids than they need."""
+        """Return the maximum size of a payload. It is smaller while posts wait, so that ids do not delay them."""
         if self.is_idle:
             return int(most_size_bytes)
         return int(min(most_size_bytes, max(TALK_FIRST_PAYLOAD_SIZE_BYTES, self._flow.window_size_bytes / _IDS_SHARE)))
@@ -81,7 +84,7 @@ class OutgoingPosts:
         """Yield the batches that may be sent at this time."""
         while self._unsent and len(self._on_the_way) < MAX_TALK_BATCHES:
             most = max(TALK_LEAST_BATCH_SIZE_BYTES, self._flow.window_size_bytes / MAX_TALK_BATCHES)
-            # A link that breaks loses a batch. This limits it to an eighth of the transferred bytes.
+            # A link that breaks loses a batch. This limits the loss to an eighth of the transferred bytes.
             most = min(most, TALK_BATCH_SIZE_BYTES, max(_FIRST_BATCH_SIZE_BYTES, self._stored_size_bytes / 8))
             if self._on_the_way and self._flow.room_size_bytes < most:
                 return

@@ -28,7 +28,7 @@ Header = Shards | Topics
 
 
 class ItemSet(NamedTuple):
-    """All ids of the sender in a range. If `reconciled`, it knows the receiver's and expects no answer."""
+    """All ids of the sender in a range. If `reconciled`, the sender knows the receiver's ids and expects no answer."""
 
     elements: list[SyncID]
     reconciled: bool
@@ -46,7 +46,7 @@ class PayloadPart(NamedTuple):
 
 
 class Payload(NamedTuple):
-    """Message of a reconciliation. `header` is None in the shortest payload, which has no ranges."""
+    """Message of a reconciliation. `header` is None in the shortest payload, which does not contain ranges."""
 
     header: Header | None
     parts: list[PayloadPart]

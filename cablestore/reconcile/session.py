@@ -2,8 +2,8 @@
 
 Two stores have nearly the same posts. Each post has an id: its time and its hash. All ids have one order, so a *range*
 (the ids between two bounds) is the same on both sides. Its *fingerprint* (the XOR of its hashes) shows in 32 bytes
-whether both sides have the same ids in it. Ranges that differ are cut into smaller ones, until few ids are left, which
-are then sent. With parts of three ids, where only one side has `k`:
+whether both sides have the same ids in it. Ranges that differ are cut into smaller ranges. When a range contains few
+ids, the ids are sent. With parts of three ids, where only one side has `k`:
 
     our ids        |a b c|d e f|g h i|j k l|
     we send        the fingerprint of everything
@@ -51,8 +51,8 @@ from cablestore.reconcile.splitting import PayloadReply, Replier, Splitting
 class SessionStep(NamedTuple):
     """Result of one received payload.
 
-    `reply` is for the peer; None if it expects none. `have` are local ids that the peer lacks, `need` the peer's ids
-    that are missing locally. Each id is returned once in a session.
+    `reply` is the payload for the peer, or None if the peer does not expect a reply. `have` lists local ids that the
+    peer lacks, and `need` lists ids of the peer that are missing locally. Each id is returned once in a session.
     """
 
     reply: bytes | None
@@ -62,7 +62,7 @@ class SessionStep(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
-    """Limits of a session. It ends with an error above any of them. See `cablestore.limits`."""
+    """Limits of a session. A session that exceeds a limit raises ReconcileError. See `cablestore.limits`."""
 
     rounds: int = MAX_RECONCILE_ROUNDS
     size_bytes: int = MAX_RECONCILE_SESSION_SIZE_BYTES
@@ -114,9 +114,9 @@ class ReconcileSession:
     def initiate(self, *ranges: Range, at_s: float, whole: bool = False) -> bytes:
         """Return the first payload, about these ranges in order, or about the whole window.
 
-        With `whole` it has all ids of the ranges, which finds differences that fingerprints can hide. `at_s` is the
-        time of any clock. Raises ReconcileError for ranges that are out of order or that the dialect cannot express,
-        and for more ids than fit into a frame.
+        With `whole`, it contains all ids of the ranges, which finds differences that fingerprints can hide. `at_s` is
+        the time of any clock. Raises ReconcileError for ranges that are out of order or that the dialect cannot
+        express, and for more ids than fit into a frame.
         """
         ranges = ranges or (self._window,)
         if any(lower.upper > upper.lower for lower, upper in pairwise(ranges)):
@@ -124,7 +124,7 @@ class ReconcileSession:
         self._check_bounds(*ranges)
         self._check(0, at_s)
         if self.rounds or self.sent_size_bytes:
-            raise ReconcileError("the session has already begun. Create another one")
+            raise ReconcileError("the session has already begun. Create another session")
         self._window = Range(ranges[0].lower, ranges[-1].upper)
         return self._written(self._answering(self._header).opening(ranges, whole=whole))
 
@@ -134,9 +134,10 @@ class ReconcileSession:
         """Process the peer's payload. `at_s` is the time of the same clock as at the beginning.
 
         The reply has about `frame_size_bytes`, at most the size in `splitting`. Without `lists_missing`, it omits ids
-        that the peer lacks where the peer sent its own.
+        that the peer lacks in the ranges for which the peer sent ids.
 
-        Raises ReconcileError if it is not a payload of the dialect, or a limit is reached. Then the session is over.
+        Raises ReconcileError if `data` is not a payload of the dialect, or a limit is exceeded. Then the session is
+        over.
         """
         self._check(len(data), at_s)
         self.rounds += 1
@@ -171,7 +172,7 @@ class ReconcileSession:
         """Raise ReconcileError if the dialect cannot express a bound."""
         if not self._dialect.cuts_hashes and any(bound.prefix for within in ranges for bound in within):
             raise ReconcileError(
-                f"{self._dialect.name} has no bounds within one time. Choose ranges from one time to another"
+                f"{self._dialect.name} cannot express bounds within one time. Choose ranges from one time to another"
             )
 
     def _answering(self, both: Header) -> Replier:
@@ -186,9 +187,9 @@ class ReconcileSession:
         return data
 
     def _check(self, size_bytes: int, at_s: float) -> None:
-        """Raise ReconcileError if the session is over or a limit is reached."""
+        """Raise ReconcileError if the session is over or a limit is exceeded."""
         if self.is_done:
-            raise ReconcileError("the session has ended. Create another one")
+            raise ReconcileError("the session has ended. Create another session")
         if self._started_at_s is None:
             self._started_at_s = at_s
         self.received_size_bytes += size_bytes

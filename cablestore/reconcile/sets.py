@@ -1,8 +1,8 @@
 """Ordered sets of ids with fingerprints of any range: the interface, a set in memory, a corrected set.
 
 A session uses the same set from its first payload to its last. So an implementation is a snapshot: its results do not
-change when posts are stored meanwhile. The cost of `items` should be proportional to its result, that of the other
-calls O(log n).
+change when posts are stored meanwhile. The cost of `items` should be proportional to its result, and the cost of the
+other calls O(log n).
 
 `MemorySet` keeps its ids in immutable chunks: adding or discarding an id replaces one chunk. So a snapshot is the list
 of the present chunks and the running sums over them, which are 30,000 numbers of each kind for a million ids.
@@ -35,11 +35,11 @@ class Fingerprint(NamedTuple):
 
     @property
     def wire(self) -> bytes:
-        """The 32 bytes on the wire: the XOR, which is zero for no ids."""
+        """The 32 bytes on the wire: the XOR, which is zero without ids."""
         return self.xor.to_bytes(HASH_SIZE_BYTES, "big")
 
     def without(self, other: Fingerprint) -> Fingerprint:
-        """Return the fingerprint of these ids without other ones."""
+        """Return the fingerprint of these ids without the ids of `other`."""
         return Fingerprint(self.ids - other.ids, self.xor ^ other.xor, (self.sum - other.sum) % SUM_MODULUS)
 
 
@@ -164,7 +164,7 @@ class MemorySet:
         return MemorySetSnapshot(list(self._chunks), list(self._firsts))
 
     def _find(self, key: bytes) -> tuple[int, list[bytes], int]:
-        """Return the index of the chunk for a key, the keys of the chunk, and how many of them are less."""
+        """Return the index of the chunk for a key, the keys of the chunk, and the number of keys below this key."""
         at = max(bisect_right(self._firsts, key) - 1, 0)
         keys = self._chunks[at].records() if self._chunks else []
         return at, keys, bisect_left(keys, key)
@@ -212,7 +212,7 @@ class MemorySetSnapshot:
         """Return the id number k of the range. Raises IndexError if it does not exist."""
         rank = self._rank(within.lower) + k
         if k < 0 or rank >= self._rank(within.upper):
-            raise IndexError(f"the range has no id with number {k}")
+            raise IndexError(f"the range does not contain an id with number {k}")
         at = bisect_right(self._counts, rank) - 1
         return id_of(self._chunks[at].record(rank - self._counts[at]))
 
@@ -242,9 +242,9 @@ def _chunks(keys: list[bytes]) -> list[_Chunk]:
 
 
 class CorrectedSet:
-    """A local set as corrected by a reconciliation, which should equal the peer's: `items` without `have`, with `need`.
+    """Set that should equal the peer's set after a reconciliation: `items` without `have`, with `need`.
 
-    Only the fingerprints are corrected. Everything else, such as the cuts of ranges, is that of `items`.
+    Only the fingerprints are corrected. All other methods return the results of `items`.
     """
 
     def __init__(self, items: OrderedSet, have: Iterable[SyncID], need: Iterable[SyncID]) -> None:

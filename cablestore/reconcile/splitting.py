@@ -29,11 +29,11 @@ _RANGE_SIZE_BYTES: Final = 40  # a fingerprint and its bound
 class Splitting:
     """Settings for cutting ranges.
 
-    Up to `item_set_threshold` ids are sent as ids; more are cut into `fan_out` parts. A reply ends after about
-    `frame_size_bytes`. With `skip_equal_sets` an equal item set is answered with Skip. Peers that follow the
-    specification may expect it back; cablestore's and nwaku's do not. With `has_open_end` the time after the last local
-    id is not part of a fingerprint, but an empty item set: posts that only the peer has are mostly later, and are found
-    without cutting.
+    Up to `item_set_threshold` ids are sent as ids. Larger ranges are cut into `fan_out` parts. A reply ends after about
+    `frame_size_bytes`. With `skip_equal_sets`, an equal item set is answered with Skip. Peers that follow the
+    specification may expect the set back; cablestore and nwaku do not. With `has_open_end`, the time after the last
+    local id is not part of a fingerprint, but an empty item set. Posts that only the peer has are mostly later, and are
+    then found without cutting.
     """
 
     fan_out: int = 8
@@ -56,7 +56,7 @@ class Splitting:
 
 @dataclass(slots=True)
 class PayloadReply:
-    """A reply under construction, and the ids that are only here (`have`) or only there (`need`)."""
+    """A reply under construction, and the ids that only this side (`have`) or only the peer has (`need`)."""
 
     parts: list[PayloadPart] = field(default_factory=list)
     have: list[SyncID] = field(default_factory=list)
@@ -77,7 +77,7 @@ class PayloadReply:
 
 
 class Replier:
-    """Creates replies from one state of a set. Ranges outside of `window` are not answered."""
+    """Builder of replies from one state of a set. Ranges outside of `window` are not answered."""
 
     def __init__(self, items: OrderedSet, window: Range, dialect: SyncDialect, splitting: Splitting) -> None:
         self._items = items
@@ -108,7 +108,7 @@ class Replier:
                     reply.add(part, ItemSet(self._items.items(part), reconciled=False))
                 else:
                     raise ReconcileError(
-                        f"{count} more ids do not fit into a frame. Send fewer or shorter ranges whole"
+                        f"{count} more ids do not fit into a frame. Send fewer or shorter ranges with all ids"
                     )
         return reply
 
@@ -117,8 +117,8 @@ class Replier:
     ) -> PayloadReply:
         """Answer ranges in a frame of about this size, at most the size in the settings.
 
-        Without `lists_missing`, an answer to ids omits ids that the peer lacks: it gets the posts. They count as if
-        they were listed, so that a reply does not find more of them.
+        Without `lists_missing`, an answer to ids omits the ids that the peer lacks, because the peer receives the
+        posts. They still count for the size of the reply, so that a reply does not find more differences.
 
         Raises ReconcileError if too many ids have the same time and the dialect cannot cut between them.
         """
@@ -138,7 +138,7 @@ class Replier:
         return reply
 
     def _learn(self, reply: PayloadReply, parts: Sequence[PayloadPart]) -> None:
-        """Compare item sets that expect no answer even if the reply is full, because the peer may act on it."""
+        """Compare item sets that expect no answer even if the reply is full, because the peer may rely on it."""
         for part in parts:
             within = part.range.within(self._window)
             if within is None or not isinstance(part.content, ItemSet):
@@ -222,7 +222,7 @@ class Replier:
     def _compare(
         self, reply: PayloadReply, within: Range, theirs: ItemSet
     ) -> tuple[list[SyncID], set[SyncID], set[SyncID]]:
-        """Record the differences in a range. Return the local ids, those only here, and those only there."""
+        """Record the differences in a range. Return the local ids, the ids only here, and the ids only there."""
         here = self._items.items(within)
         there = {sync_id for sync_id in theirs.elements if within.lower <= sync_id < within.upper}
         here_only, there_only = set(here).difference(there), there.difference(here)
@@ -275,7 +275,7 @@ class Replier:
 def cut_evenly(items: OrderedSet, within: Range, count: int, parts: int, dialect: SyncDialect) -> list[Range]:
     """Cut a range with `count` ids into about `parts` ranges with about equally many ids.
 
-    The range is returned whole if the dialect cannot cut it: in nwaku's dialects ids of one time stay together.
+    The range is returned whole if the dialect cannot cut it: the dialects of nwaku cannot cut between ids of one time.
     """
     parts = min(parts, count)
     cuts = [within.lower]
@@ -290,14 +290,14 @@ def cut_before(
     """Return bounds above `after` that cut off about the first k ids of a range, at least 1.
 
     The cut may be `slack` ids off, or more if the dialect requires it. A bound with a hash needs another bound of the
-    same time before it, so there may be two.
+    same time before it, so two bounds are possible.
     """
     if dialect.cuts_hashes:
         cut = items.cut(within, k, slack)
         needed = [Bound(cut.timestamp_ns), cut] if cut.prefix else [cut]
     else:
         at = items.select(within, k)
-        # If the range starts within this time, the next cut is after all its ids.
+        # If the range starts within this time, the next cut is after all ids of this time.
         cut = Bound(at.timestamp_ns)
         needed = [cut if cut > after else Bound(at.timestamp_ns + 1)]
     return [bound for bound in needed if after < bound < within.upper]

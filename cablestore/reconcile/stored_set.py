@@ -35,9 +35,9 @@ from cablestore.views.sync import TREE, posts_in, sets_of
 _HASH_DIGITS: Final = 32
 _RECORD_SIZE_BYTES: Final = SORT_TIME_SIZE_BYTES + HASH_SIZE_BYTES
 _POSTS_HELD: Final = 500_000
-"""Number of posts in a session's cache: 40 MB, and as much again for their sums if those are used."""
+"""Maximum number of posts in a session's cache: 40 MB, and another 40 MB if their sums are used."""
 _POSTS_FORGOTTEN: Final = 50_000
-"""Number of posts that are dropped from a full cache at a time."""
+"""Number of posts that are removed from a full cache at a time."""
 _POSTS_OF_BRANCH: Final = 16
 """Number of posts that take as much memory as a branch."""
 _POSTS_AT_ONCE: Final = 512
@@ -48,20 +48,20 @@ Sets = Sequence[tuple[bytes, int]]
 
 
 def stored_set(reader: Reader, channels: frozenset[str] | None = None) -> OrderedSet:
-    """Return the ids of all live posts of this state that may be sent, or only of some channels and of no channel.
+    """Return the ids of all live posts of this state that may be sent, or only of posts in these channels.
 
-    Posts without a channel belong to every selection: names of users, deletions, moderation. An id is (timestamp_ms *
+    Posts without a channel always belong to the set: names of users, deletions, moderation. An id is (timestamp_ms *
     1,000,000, hash of the post).
     """
     return StoredSet(reader, sets_of(channels))
 
 
 class _Place(NamedTuple):
-    """A bound in two forms: one compares with <mono-ts>, which has half of the hash, one with <mono-ts> and hash."""
+    """A bound in two forms. `mono_ts` compares with a `sort_time`, which contains only half of the hash."""
 
     mono_ts: bytes
     record: bytes
-    """`mono_ts` with the rest of the hash."""
+    """Form that compares with records, which consist of a `sort_time` and the whole hash."""
 
     @classmethod
     def of(cls, bound: Bound) -> _Place:
@@ -74,16 +74,16 @@ class _Place(NamedTuple):
         return cls(mono_ts, mono_ts + bound.prefix if len(mono_ts) == SORT_TIME_SIZE_BYTES else mono_ts)
 
     def lies_within(self, node: bytes) -> bool:
-        """Return True if a node can have posts on both sides of the bound."""
+        """Return True if a node can contain posts on both sides of the bound."""
         return self.mono_ts.startswith(node) and bool(self.mono_ts[len(node) :].strip(b"0"))
 
 
 _Leaf = SortedRecords
-"""A node whose posts were read: <mono-ts> and hash of each."""
+"""A node whose posts were read: the `sort_time` and hash of each post."""
 
 
 class _Branch:
-    """A node with running sums over its parts. The lists of sums have one entry more than there are parts."""
+    """A node with running sums over its parts. Each list of sums begins with 0, before the first part."""
 
     __slots__ = ("ids", "name", "names", "nodes", "sets", "sums", "xors")
 
@@ -99,7 +99,7 @@ class _Branch:
         self.sums = list(accumulate((part.sum for part in parts), add, initial=0))
 
     def part_of(self, place: _Place) -> int:
-        """Return the number of the part that contains a bound, or of the first one after it."""
+        """Return the number of the part that contains a bound, or of the first part after it."""
         at = bisect_left(self.names, place.mono_ts)
         return at - 1 if at and place.mono_ts.startswith(self.names[at - 1]) else at
 
@@ -129,7 +129,7 @@ class StoredSet:
         self._path = [_Step(self._root, 0, 0, 0)]
         """The path to the last result. The next result is usually near."""
 
-    # --- questions -----------------------------------------------------------------------------
+    # --- queries -------------------------------------------------------------------------------
 
     def count(self, within: Range) -> int:
         """Return the number of ids in the range."""
@@ -153,11 +153,11 @@ class StoredSet:
         """Return the id number k of the range. Raises IndexError if it does not exist."""
         rank = self._below(within.lower).ids + k
         if k < 0 or rank >= self._below(within.upper).ids:
-            raise IndexError(f"the range has no id with number {k}")
+            raise IndexError(f"the range does not contain an id with number {k}")
         return self._id(rank)
 
     def cut(self, within: Range, k: int, slack: int) -> Bound:
-        """Return a bound with about k ids of the range below it: the start of a node if one is within `slack` ids."""
+        """Return a bound with about k ids of the range below it, at the start of a node that is within `slack` ids."""
         rank = self._below(within.lower).ids + k
         node, start = self._root, 0
         while slack:
@@ -234,7 +234,7 @@ class StoredSet:
         return found
 
     def _make_room(self) -> None:
-        """Drop the last nodes from a full cache: a payload goes from the first post to the last."""
+        """Remove the nodes read last from a full cache, because payloads describe posts from the first to the last."""
         if self._held_posts > _POSTS_HELD:
             while self._held_posts > _POSTS_HELD - _POSTS_FORGOTTEN:
                 node, parts, posts = self._reads.pop()
@@ -317,7 +317,7 @@ class StoredSet:
 
 
 def _beginning_of(node: bytes) -> Bound:
-    """Return the bound below all posts that a node can have."""
+    """Return the bound below all posts that a node can contain."""
     digits = node[TIME_DIGITS + 1 :]
     prefix = bytes.fromhex((digits + b"0" * (len(digits) % 2)).decode())
     return Bound(int(node[:TIME_DIGITS].ljust(TIME_DIGITS, b"0")) * NS_PER_MS, prefix.rstrip(b"\0"))

@@ -107,9 +107,9 @@ def _framed(parts: list[tuple[int, bytes]], dialect: SyncDialect) -> bytes:
 
 
 def decode_message(content: bytes, dialect: SyncDialect) -> Transferred:
-    """Decode a frame's content.
+    """Decode the content of a transfer frame into a message and its pubsub topic.
 
-    In `spec` the topic may be missing. Raises ReconcileError if it is too large or malformed.
+    In `spec` the topic may be missing. Raises ReconcileError if the content is too large or malformed.
     """
     form = FORMS[dialect.name]
     if len(content) > form.max_size_bytes:

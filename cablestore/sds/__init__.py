@@ -19,8 +19,8 @@ instead of a transport:
         ann.tick(now_ms, random.random)              # call each second: resends, requests, gives up
 
 `causal_log(store)` opens the logs of a `CableStore` in its folder. The messages of a `PostChannel` are Cable posts,
-which it stores on delivery. `Settings` has the values that the members of a channel must agree on, and each member's
-times.
+which it stores on delivery. `Settings` contains the values that all members of a channel must agree on, and the
+timeouts of each member.
 """
 
 from cablestore.sds.bloom import FilterParameters

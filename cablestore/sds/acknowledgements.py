@@ -1,7 +1,7 @@
 """Own messages, which are resent until histories or filters acknowledge them (SDS, "Review ACK Status"). Pure.
 
 A causal history acknowledges its messages and their dependencies: a member that lists a message has delivered all its
-dependencies. Own messages on which messages of others depend were acknowledged when those arrived. Therefore only
+dependencies. When a message of another member arrives, it acknowledges the own messages that it lists. Therefore only
 dependencies of own messages are followed.
 """
 
@@ -21,7 +21,7 @@ from cablestore.sds.state import ChannelState
 from cablestore.sds.tables import id_of, time_part
 
 _MOST_MEMBERS: Final = 8
-"""Maximum number of members whose filters are counted. More do not add certainty."""
+"""Maximum number of members whose filters are counted. More filters hardly add certainty."""
 
 
 def sent(state: ChannelState, place: bytes, now_ms: int) -> None:
@@ -33,7 +33,7 @@ def sent(state: ChannelState, place: bytes, now_ms: int) -> None:
 
 
 def review(state: ChannelState, message: SdsMessage, now_ms: int) -> None:
-    """Record which messages of this member the message of another member acknowledges."""
+    """Record the own messages that another member's message acknowledges."""
     review_history(state, message)
     if message.bloom_filter and state.counters.outgoing:
         settings = state.settings
@@ -43,7 +43,7 @@ def review(state: ChannelState, message: SdsMessage, now_ms: int) -> None:
 
 
 def review_history(state: ChannelState, message: SdsMessage) -> None:
-    """Record that another member has all messages in its causal history."""
+    """Record that the sender of a message has all messages of its causal history."""
     if state.counters.outgoing:
         for entry in message.causal_history:
             _acknowledge(state, entry.message_id)
@@ -84,8 +84,8 @@ def _review_filter(state: ChannelState, foreign: ForeignFilter, sender_id: str, 
 def _reviewed(state: ChannelState, foreign: ForeignFilter) -> list[tuple[bytes, tuple[int, ...]]]:
     """Return own messages to compare with a filter, with the positions of their ids.
 
-    All filters of one write are compared with the same messages. If there are too many, the next write continues with
-    the next ones.
+    All filters of one write are compared with the same messages, at most MAX_SDS_REVIEWED. The next write continues
+    with the messages after them.
     """
     counters = state.counters
     key = (counters.outgoing, foreign.bits, foreign.hashes)
@@ -107,7 +107,7 @@ def _reviewed(state: ChannelState, foreign: ForeignFilter) -> list[tuple[bytes, 
 def _note_possibly(
     state: ChannelState, place: bytes, outgoing: Outgoing, member: bytes, rate: float, now_ms: int
 ) -> None:
-    """Record that a member's filter has the message. A member counts once, because its filters are mostly equal."""
+    """Record that a member's filter contains the message. A member counts once, because its filters hardly differ."""
     if rate >= 1.0 or member in outgoing.members or len(outgoing.members) >= _MOST_MEMBERS:
         return
     due_ms = outgoing.due_ms

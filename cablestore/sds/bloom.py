@@ -1,8 +1,7 @@
-"""Bloom filters of message ids: parameters, bits, bytes in both dialects (SDS, "Participant state"). Pure.
+"""Bloom filters of message ids: parameters, bits, and bytes in both dialects (SDS, "Participant state"). Pure.
 
-In memory, bit p is in byte p // 8 with the value 1 << p % 8. The number of bytes is the same as on the wire. On the
-wire, they are words of eight bytes. `spec` reverses the bytes of each word. `nim` writes a document of the words and
-their parameters.
+In memory, bit p is in byte p // 8 with the value 1 << p % 8. On the wire, the same number of bytes forms words of eight
+bytes. `spec` reverses the bytes of each word. `nim` writes a document of the words and their parameters.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ class FilterParameters:
     """Parameters of a filter for about `capacity` ids; `error` is its false positive rate at capacity.
 
     `bits` and `hashes` are computed as in both deployed implementations. `size_bytes` is the size of the words. `spec`
-    sends only the words; `nim` adds about 16 bytes of description. The defaults are those of both implementations.
-    Raises SdsError for invalid values or an exceeded limit.
+    sends only the words; `nim` adds about 16 bytes of description. Both implementations use the same defaults. Raises
+    SdsError for invalid values or an exceeded limit.
     """
 
     capacity: int = 10_000
@@ -52,8 +51,8 @@ class FilterParameters:
         if size_bytes > MAX_SDS_FILTER_SIZE_BYTES or hashes > MAX_SDS_FILTER_HASHES:
             raise SdsError(
                 f"filter too large: {self.capacity} ids with an error rate of {self.error} need {size_bytes} bytes and "
-                f"{hashes} bits per id, the maximum is {MAX_SDS_FILTER_SIZE_BYTES} and {MAX_SDS_FILTER_HASHES}. Use "
-                "fewer ids"
+                f"{hashes} bits per id, the maximum is {MAX_SDS_FILTER_SIZE_BYTES} bytes and {MAX_SDS_FILTER_HASHES} "
+                "bits. Use fewer ids or a higher error rate"
             )
         object.__setattr__(self, "bits", self.capacity * bits_per_id)
         object.__setattr__(self, "hashes", hashes)
@@ -61,18 +60,12 @@ class FilterParameters:
 
 
 def size_of(bits: int) -> int:
-    """Return the size of the words for this number of bits.
-
-    There is an additional word if the bits fill all words.
-    """
+    """Return the size of the words for this number of bits, with an additional word if the bits fill all words."""
     return (1 + bits // _WORD_BITS) * _WORD_SIZE_BYTES
 
 
 def positions(message_id: str, shape: FilterParameters | ForeignFilter, dialect: SdsDialect) -> tuple[int, ...]:
-    """Return the numbers of the bits that an id sets: `shape.hashes` numbers below `shape.bits`.
-
-    Some may be equal.
-    """
+    """Return the numbers of the bits that an id sets: `shape.hashes` numbers below `shape.bits`, possibly equal."""
     bits = shape.bits
     first = abs(dialect.filter_hash(message_id)) % bits
     step = abs(dialect.filter_hash(message_id + " b")) % bits
@@ -94,7 +87,7 @@ class ForeignFilter:
     """Filter of a received message.
 
     Query it with positions of its own shape: `positions(message_id, foreign, dialect)`. In `spec`, this is the shape
-    with which it was decoded; in `nim`, the shape that the peer chose. `words` are as in this module.
+    with which it was decoded; in `nim`, the shape that the peer chose. `words` has the layout in memory.
     """
 
     words: bytes
@@ -105,8 +98,8 @@ class ForeignFilter:
     def read(cls, data: bytes | None, parameters: FilterParameters, dialect: SdsDialect) -> ForeignFilter | None:
         """Decode a message's filter. Returns None if it is missing, malformed, or has another size.
 
-        Never raises, so that a message with an invalid filter is still accepted. In `spec`, a filter does not describe
-        itself, so only one of exactly our size is accepted.
+        Never raises, so that a message with an invalid filter is still accepted. In `spec`, a filter does not contain
+        its parameters, so it must have the size that `parameters` require.
         """
         if not data or len(data) > MAX_SDS_FILTER_SIZE_BYTES + _WORD_BITS:
             return None
@@ -124,9 +117,9 @@ class ForeignFilter:
 
     @property
     def false_positive_rate(self) -> float:
-        """Probability that an id which was never added seems to be in the filter, by its set bits.
+        """Probability that an id that was not added seems to be in the filter, computed from the number of set bits.
 
-        At capacity, half of the bits are set.
+        At capacity, about half of the bits are set.
         """
         share_set = min(1.0, int.from_bytes(self.words, "little").bit_count() / self.bits)
         return share_set**self.hashes
@@ -156,7 +149,7 @@ def _described(data: bytes) -> tuple[bytes, int, int]:
 
 
 BLOCK_SIZE_BYTES: Final = 512
-"""Size of the blocks that are written after a change: 10 ids and 100 ids change about as many."""
+"""Size of the blocks that are written after a change. 100 ids change about as many blocks as 10 ids."""
 
 _SLOTS: Final = (0, 1)
 
@@ -169,10 +162,9 @@ def block_part(slot: int, block: int) -> bytes:
 class RollingFilter:
     """Bloom filter of the newest ids with a fixed size (SDS, "Participant state": rolled over at capacity).
 
-    Two generations have the same shape. The newer one receives ids until it has half of the capacity. Then the older
-    one is discarded and a new one begins. The union of both is sent. It has the last capacity / 2 to capacity ids
-    without gaps, and never more than the parameters allow. Therefore its false positive rate is at most that of the
-    parameters.
+    Two generations have the same shape. The newer generation receives ids until it contains half of the capacity. Then
+    the older generation is discarded, and a new generation begins. Messages carry the union of both. It contains the
+    last capacity / 2 to capacity ids without gaps. Therefore its false positive rate is at most `parameters.error`.
     """
 
     def __init__(
@@ -208,7 +200,7 @@ class RollingFilter:
         return -(-self._parameters.size_bytes // BLOCK_SIZE_BYTES)
 
     def add(self, message_id: str) -> None:
-        """Add an id. If the newer generation is full, discard the older one and begin a new one."""
+        """Add an id. If the newer generation is full, first discard the older generation and begin a new generation."""
         if self.newer_count >= self._half:
             self._roll()
         self._wire = None

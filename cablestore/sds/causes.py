@@ -2,18 +2,21 @@
 
 A message can list dependencies that do not exist, at no cost. Therefore gaps are not ordered by age. Each sender that
 lists a gap is a cause of it and has an account: its open gaps, and the unanswered requests for its gaps. The sender
-with the smallest sum is served first. A member that lists one lost message precedes a flood, whenever the flood began.
+with the smallest sum is served first. So a member that lists one lost message is served before a member that lists many
+invented messages, even if the other member began earlier.
 
-An answer refunds its requests. Requests for messages that do not exist stay in the account of a member. A second flood
-is therefore last from the start. Each message of the member that enters the log pays for one of them.
+When a message arrives, its requests are subtracted from the accounts of its causes. Requests for messages that do not
+exist remain in the account of a member, so the member's next gaps are served last from the start. Each message of the
+member that enters the log subtracts one request.
 
-A gap with several causes is in the queue of each, so the cheapest cause decides. A flood that lists the same message as
-an honest member does not delay it.
+A gap with several causes is in the queue of each cause, so the cause that is served first decides. An attacker that
+lists the same message as an honest member does not delay it.
 
-Sender names are free, so members, whose messages entered the log, precede strangers. But a log that lacks its first
-message has only strangers. Therefore gaps have a second order: those that most senders listed and that were requested
-least. All later messages of honest members depend on a lost message. For a nonexistent one, an attacker must send each
-such message. Strangers and the second order share a third of the attempts.
+Anyone can invent sender names. Therefore members, whose messages entered the log, are served before strangers. But if a
+log lacks its first message, all senders are strangers. Therefore gaps have a second order: first the gaps that most
+senders listed and that were requested least. All later messages of honest members depend on a lost message. For a
+nonexistent message, an attacker must send all these messages. Strangers and the second order share a third of the
+attempts.
 """
 
 from __future__ import annotations
@@ -36,11 +39,11 @@ _RANK: Final = struct.Struct(">BI8s")
 _MEMBER: Final = 0
 _STRANGER: Final = 1
 _OTHERS_PART: Final = 3
-"""Divisor for the attempts outside the order of members, while members need all attempts."""
+"""Gaps outside the order of members get one of this many attempts, even if members need all attempts."""
 _LEVELS: Final = 256
-"""Levels of gaps by support. A request counts as two senders."""
+"""Number of levels of support. A request lowers the support of a gap by two senders."""
 _QUEUE_READ: Final = 8
-"""Rows of a queue that are read at once."""
+"""Number of rows of a queue that are read at once."""
 
 
 class Account(NamedTuple):
@@ -67,21 +70,21 @@ def standing(state: ChannelState, sender_id: str) -> tuple[int, int]:
 
 
 def is_much_cheaper(state: ChannelState, sender_id: str, other: str) -> bool:
-    """Return True if a sender is served clearly earlier than another one. A factor of two keeps this rare."""
+    """Return True if a sender is in an earlier lane than `other`, or in the same lane with less than half its price."""
     lane, price = standing(state, sender_id)
     other_lane, other_price = standing(state, other)
     return lane < other_lane or (lane == other_lane and 2 * price + MAX_SDS_CAUSES < other_price)
 
 
 def charge(state: ChannelState, sender_id: str, *, gaps: int = 0, requests: int = 0) -> None:
-    """Change the account of a sender."""
+    """Add gaps and requests to the account of a sender, or subtract negative numbers."""
     before = account_of(state, sender_id)
     _unrank(state, sender_id, before)
     _put(state, sender_id, Account(before.gaps + gaps, max(0, before.requests + requests)))
 
 
 def entered(state: ChannelState, sender_id: str) -> None:
-    """Record that a message of a sender entered the log: the sender is a member now, and pays for one request."""
+    """Record that a message of a sender entered the log: make the sender a member, and subtract one request."""
     before = account_of(state, sender_id)
     if before == Account():
         shares.note_sender(state, sender_id)
@@ -111,13 +114,13 @@ def _unrank(state: ChannelState, sender_id: str, account: Account) -> None:
 
 
 def _rank(state: ChannelState, lane: int, account: Account, part: bytes) -> bytes:
-    """Return the key of a cause in the order. Ties are broken by a hash that differs between members."""
+    """Return the key of a cause in the order. A hash that differs between members breaks ties."""
     tie = hashlib.blake2b(part, digest_size=8, key=state.sender_id.encode()[:64]).digest()
     return _RANK.pack(lane, account.price, tie) + part
 
 
 def is_stranger(state: ChannelState, sender_id: str) -> bool:
-    """Return True if no message of the sender entered the log, or if all shares were taken."""
+    """Return True if the sender does not have a separate share: see `shares`."""
     return shares.share_of(state, sender_id) == shares.STRANGERS
 
 
@@ -147,13 +150,13 @@ def supported(gap: Gap) -> bytes:
 
 
 def due(state: ChannelState, queues: Table, now_ms: int, most: int) -> list[bytes]:
-    """Return the ids of up to `most` gaps that are due in `queues`, those of the cheapest causes first."""
+    """Return the ids of up to `most` gaps that are due in `queues`, first the gaps of the cheapest causes."""
     members = _of_lane(state, queues, _MEMBER, now_ms, most)
     return _shared(state, members, _of_lane(state, queues, _STRANGER, now_ms, most), most)
 
 
 def requests_due(state: ChannelState, now_ms: int, most: int) -> list[bytes]:
-    """Return the ids of up to `most` gaps to request: as in `due`, and some that most senders listed."""
+    """Return the ids of up to `most` gaps to request: as in `due`, with some of the gaps that most senders listed."""
     members = _of_lane(state, state.requests, _MEMBER, now_ms, most)
     strangers = _of_lane(state, state.requests, _STRANGER, now_ms, most)
     named_most = _named_most(state, now_ms, most)
@@ -181,7 +184,7 @@ def _named_most(state: ChannelState, now_ms: int, most: int) -> list[bytes]:
 
 
 def _of_lane(state: ChannelState, queues: Table, lane: int, now_ms: int, most: int) -> list[bytes]:
-    """Return due gaps. Each one is charged to its cause at once, so that equal causes take turns."""
+    """Return due gaps. Each gap raises the price of its cause at once, so that equal causes take turns."""
     waiting: list[tuple[int, int, bytes, Iterator[bytes]]] = []
     for part, _ in state.ranks.rows(bytes([lane]), bytes([lane + 1])):
         gaps = _due_of(queues, part[_RANK.size :].decode(), now_ms)

@@ -2,7 +2,7 @@
 
 A causal log orders the messages of a channel without a server. Each message lists the newest messages of its sender's
 log, its *causal history*. A receiver adds a message to its log when all messages of its history are in the log. Until
-then the message waits, and the listed ones are missing, so gaps are detected:
+then the message waits, and the listed messages that have not arrived are missing:
 
     m1 <--- m2 <--- m4 <--- m5      m2 and m3 list m1, m4 lists both, m5 lists m4
     ^               |              a member with m5 in its log has all five
@@ -15,14 +15,13 @@ The log is ordered by (Lamport time, id). The Lamport time of a message is the c
 in its sender's log. Therefore all members end with the same messages in the same order, independent of the order of
 arrival.
 
-Own messages are resent until they are acknowledged. A message that lists one of them shows that its sender has it. Each
-message carries a Bloom filter of the newest ids, which shows with some uncertainty which other messages its sender has.
-If no member writes, sync messages without content carry histories and requests (`history`).
+Own messages are resent until they are acknowledged. A sender that lists an own message has it. Each message carries a
+Bloom filter of the newest ids, which shows with some uncertainty which other messages its sender has. If members do not
+write, sync messages without content carry histories and requests (`history`).
 
 All changes are events: send, receive, retrieved, met, tick. A ChannelTransaction is one or more events over one state
-of the database. The rows of its state are all their changes, for one atomic write; without that write, the events have
-no effect. The same write puts the effects for the application into the outbox, where they stay until they are
-confirmed.
+of the database. The rows of its state are all changes, for one atomic write. Without that write, the events do not have
+an effect. The same write adds the effects for the application to the outbox, which keeps them until they are confirmed.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ class ChannelTransaction:
         """
         state = self.state
         if not content:
-            raise SdsError("empty content: a sent message needs content. `tick` sends sync messages, which have none")
+            raise SdsError("empty content: a message needs content. `tick` sends sync messages, which do not need it")
         lamport_ms = max(now_ms, state.counters.lamport_ms + 1)
         new_id = message_id or message_id_of(state.sender_id, state.channel_id, lamport_ms, content)
         message = SdsMessage(
@@ -83,7 +82,7 @@ class ChannelTransaction:
         if retrieval_hint is not None:
             check_hint(retrieval_hint)
         if state.is_here(new_id):
-            raise SdsError(f"message {new_id!r} is already in the log. Send each message once")
+            raise SdsError(f"message {new_id!r} is already in the log or waiting. Send each message once")
         place = delivery.enter(state, KeptMessage(message, retrieval_hint), lamport_ms, is_own=True)
         state.counters.lamport_ms = lamport_ms
         state.filter.add(new_id)
@@ -101,7 +100,7 @@ class ChannelTransaction:
         return message
 
     def receive(self, data: bytes, now_ms: int, hint: bytes | None = None, *, retrieved: bool = False) -> Received:
-        """Process received bytes. Never raises for their content. `hint` is a hint to retrieve the message again.
+        """Process received bytes. The result is REFUSED for invalid bytes. `hint` helps to retrieve the message again.
 
         A hint that is too long is ignored. For bytes that were `retrieved` from a store, old requests are ignored, and
         own messages are accepted.
@@ -113,9 +112,9 @@ class ChannelTransaction:
         return self._accept(message, now_ms, hint, retrieved=retrieved)
 
     def met(self, message_ids: Iterable[str]) -> None:
-        """Treat dependencies as met, because they are stored elsewhere or cannot be retrieved.
+        """Treat dependencies as met, such as messages that the application already has or cannot retrieve.
 
-        One that arrives later is still delivered. Raises SdsError for an invalid id.
+        A message that arrives later is still delivered. Raises SdsError for an invalid id.
         """
         ids = list(message_ids)
         for message_id in ids:
@@ -162,7 +161,7 @@ class ChannelTransaction:
 
     def _rejection(self, message: SdsMessage, now_ms: int) -> str | None:
         if message.channel_id != self.state.channel_id:
-            return f"wrong channel {message.channel_id!r}, expected {self.state.channel_id!r}"
+            return f"wrong channel: got {message.channel_id!r}, expected {self.state.channel_id!r}"
         lamport_ms = message.lamport_ms
         if lamport_ms is not None and lamport_ms > now_ms + MAX_SDS_LAMPORT_AHEAD_MS:
             return (
@@ -191,7 +190,7 @@ class ChannelTransaction:
     # --- reading --------------------------------------------------------------------------------
 
     def message(self, message_id: str) -> SdsMessage | None:
-        """Return a message of the log without its filter, None if it is not in the log."""
+        """Return a message of the log without its filter, or None if it is not in the log."""
         try:
             place = self.state.logged_place(message_id)
         except UnicodeEncodeError:  # a member may request any string
@@ -199,7 +198,7 @@ class ChannelTransaction:
         return None if place is None else self.state.kept(place).message
 
     def log(self, after: SdsMessage | None = None, *, from_ms: int = 0, reverse: bool = False) -> Iterator[SdsMessage]:
-        """Yield the log in order, from a Lamport time on or after `after`; or backwards from its end."""
+        """Yield the log in order, from a Lamport time or after `after`. With `reverse`, begin at the newest message."""
         start = place_of(from_ms, "") if after is None else place_of(after.lamport_ms or 0, after.message_id) + b"\0"
         for place, row in self.state.log.rows(start, reverse=reverse):
             yield self.state.read(place, row).message
@@ -210,7 +209,7 @@ class ChannelTransaction:
             yield gap_of(row).entry
 
     def due_ms(self) -> int | None:
-        """Return when `tick` must run next, None for never, 0 before the first tick."""
+        """Return the time when `tick` must run next: 0 before the first tick, or None if no timer is set."""
         parts = [part for timers in self.state.timers for part, _ in timers.some(b"", None, 1)]
         due = [int.from_bytes(part[:8], "big") for part in parts]
         if self.state.settings.sync_interval_ms is not None:

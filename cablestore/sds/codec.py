@@ -1,7 +1,7 @@
 """Encoding and decoding of messages in both dialects (SDS, "Wire protocol"; protobuf without groups). Pure.
 
 Decoding is linear and total: any bytes produce an SdsMessage or an SdsError, and numbers in them do not determine how
-much memory is allocated. Unknown fields are skipped. If a field is repeated, the last one counts. A message with a
+much memory is allocated. Unknown fields are skipped. If a field is repeated, its last value is used. A message with a
 malformed filter is still valid.
 """
 
@@ -35,7 +35,7 @@ def encode(message: SdsMessage, dialect: SdsDialect, *, room_size_bytes: int = 0
     """Return a message's bytes, with its fields in the order of their numbers.
 
     `room_size_bytes` is reserved for the filter and the repairs that are added on sending. Raises SdsError for a
-    message that exceeds a limit or lacks a required field of the dialect: `nim` has no ephemeral messages.
+    message that exceeds a limit or lacks a required field of the dialect. `nim` does not have ephemeral messages.
     """
     _check(message, dialect)
     numbers = dialect.fields
@@ -56,7 +56,7 @@ def encode(message: SdsMessage, dialect: SdsDialect, *, room_size_bytes: int = 0
     data = b"".join([fields[number] for number in sorted(fields)])
     most = MAX_SDS_MESSAGE_SIZE_BYTES - room_size_bytes
     if len(data) > most:
-        why = " with room for its filter and repairs" if room_size_bytes else ""
+        why = " before its filter and repairs are added" if room_size_bytes else ""
         raise SdsError(f"message too large: {len(data)} bytes, the maximum is {most}{why}. Send less content")
     return data
 
@@ -72,14 +72,16 @@ def decode(data: bytes, dialect: SdsDialect) -> SdsMessage:
         message = _MessageReader(dialect).message(data)
         _check(message, dialect)
     except DecodeError as error:
-        raise SdsError(f"{error}, in {dialect.name}. Does the sender use another dialect?") from None
+        raise SdsError(f"{error}, in dialect {dialect.name}. Check that the sender uses the same dialect") from None
     return message
 
 
 def _check(message: SdsMessage, dialect: SdsDialect) -> None:
     """Raise SdsError if a message lacks a required field or exceeds a limit."""
     if not message.message_id or not message.channel_id:
-        raise SdsError(f"a message needs an id and a channel, got {message.message_id!r} and {message.channel_id!r}")
+        raise SdsError(
+            f"invalid message: expected an id and a channel, got {message.message_id!r} and {message.channel_id!r}"
+        )
     if dialect.needs_sender and not message.sender_id:
         raise SdsError(f"message {message.message_id!r} has no sender, which {dialect.name} requires")
     if message.lamport_ms is None:
@@ -87,7 +89,7 @@ def _check(message: SdsMessage, dialect: SdsDialect) -> None:
             raise SdsError(f"message {message.message_id!r} has no Lamport time, which {dialect.name} requires")
         if not message.content:
             raise SdsError(
-                f"message {message.message_id!r} has neither content nor a Lamport time, and needs one of them"
+                f"message {message.message_id!r} has neither content nor a Lamport time. One of them is required"
             )
     elif not 0 <= message.lamport_ms <= MAX_VARINT:
         raise SdsError(f"invalid Lamport time {message.lamport_ms}: expected 0 to {MAX_VARINT}")
@@ -98,11 +100,11 @@ def _check(message: SdsMessage, dialect: SdsDialect) -> None:
         if len(entries) > most:
             raise SdsError(f"{what} has {len(entries)} entries, the maximum is {most}")
         if not all(entry.message_id for entry in entries):
-            raise SdsError(f"{what} has an entry without an id")
+            raise SdsError(f"{what} contains an entry without an id")
 
 
 def _said(value: T | None, dialect: SdsDialect) -> T | None:
-    """Return the value of a field, None if it is empty and the dialect treats empty as unset."""
+    """Return the value of a field, or None if it is empty and the dialect treats empty fields as unset."""
     return None if dialect.empty_is_unset and not value else value
 
 
@@ -110,13 +112,13 @@ def _text(text: str, what: str) -> bytes:
     try:
         data = text.encode()
     except UnicodeEncodeError as error:
-        raise SdsError(f"the {what}'s id {text[:100]!r} cannot be encoded in UTF-8: {error.reason}") from None
+        raise SdsError(f"cannot encode the {what}'s id {text[:100]!r} in UTF-8: {error.reason}") from None
     _check_size(data, MAX_SDS_ID_SIZE_BYTES, f"a {what}'s id")
     return data
 
 
 def check_id(text: str, what: str) -> None:
-    """Raise SdsError for an invalid id of a message, sender or channel, as specified by `what`."""
+    """Raise SdsError if an id is too long or cannot be encoded. `what` is message, sender or channel."""
     _text(text, what)
 
 
@@ -127,7 +129,7 @@ def check_hint(hint: bytes) -> None:
 
 def _check_size(data: bytes, most: int, what: str) -> None:
     if len(data) > most:
-        raise SdsError(f"{what} has {len(data)} bytes, the maximum is {most}. Use a shorter one")
+        raise SdsError(f"{what} has {len(data)} bytes, the maximum is {most}. Use fewer bytes")
 
 
 def _entry(entry: HistoryEntry, dialect: SdsDialect) -> bytes:
@@ -210,9 +212,9 @@ class _MessageReader:
         for number, value in all_fields(data, "message", error=self._error):
             self._left -= 1
             if self._left < 0:
-                raise self._error(f"more than {MAX_SDS_FIELDS} fields, the maximum")
+                raise self._error(f"too many fields: the maximum is {MAX_SDS_FIELDS}")
             if value is not None:
                 yield number, value
 
     def _error(self, reason: str) -> SdsError:
-        return SdsError(f"{reason}, in {self._dialect.name}. Does the sender use another dialect?")
+        return SdsError(f"{reason}, in dialect {self._dialect.name}. Check that the sender uses the same dialect")

@@ -1,14 +1,14 @@
 """Delivery into the log, when all dependencies are in the log (SDS, "Receive Message", "Deliver Message"). Pure.
 
-A waiting message has a row for each dependency that is not in the log. A message that enters the log removes the rows
-of the messages that wait for it. Messages without such rows are delivered in the log's order, so each one follows its
+A waiting message has a row for each dependency that is not in the log. When a message enters the log, the rows of the
+messages that wait for it are removed. Messages without such rows are delivered in the order of the log, after their
 dependencies.
 
-An honest message is later than all messages in its history, because its sender's clock is. A dependency that is not
+The Lamport time of an honest message is later than the times of all messages in its history. A dependency that is not
 earlier is ignored, so that messages cannot wait for each other in a cycle.
 
-When space runs out, messages of the sender with the most are dropped (`shares`). A dropped message that others wait for
-is missing again.
+When the space is full, messages of the largest share are dropped (`shares`). If other messages wait for a dropped
+message, it is missing again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from cablestore.sds.state import ChannelState
 from cablestore.sds.tables import id_of, lamport_of, place_of, sized_prefix, time_part
 
 _LAST_MS: Final = 2**64 - 2
-"""Above all accepted Lamport times."""
+"""Time later than all accepted Lamport times."""
 
 
 class ReceiveResult(Enum):
@@ -56,11 +56,11 @@ class ReceiveResult(Enum):
     SYNC = "sync"
     EPHEMERAL = "ephemeral"
     REFUSED = "refused"
-    """Malformed, of another channel or beyond a limit; see the reason."""
+    """Malformed, of another channel, above a limit, or invalid for `Settings.check`; see the reason."""
 
 
 class Received(NamedTuple):
-    """Result of receiving bytes, with its reason. `message_id` is None if they are not a message."""
+    """Result of receiving bytes, with its reason. `message_id` is None if the bytes are not a message."""
 
     verdict: ReceiveResult
     message_id: str | None
@@ -79,7 +79,7 @@ def accept(state: ChannelState, kept: KeptMessage, lamport_ms: int, now_ms: int)
         return Received(
             ReceiveResult.REFUSED,
             message_id,
-            f"it depends on more than {MAX_SDS_UNMET} missing messages (MAX_SDS_UNMET). Send it again after them",
+            f"too many missing dependencies: the maximum is {MAX_SDS_UNMET}. Send the message again after they arrived",
         )
     place, row = place_of(lamport_ms, message_id), kept.packed()
     claim = Claim(place, shares.share_of(state, message.sender_id), message.sender_id, len(row))
@@ -90,7 +90,7 @@ def accept(state: ChannelState, kept: KeptMessage, lamport_ms: int, now_ms: int)
         return Received(
             ReceiveResult.REFUSED,
             message_id,
-            "too many waiting messages, most of them from its sender. Send it again later",
+            "too many waiting messages, and the sender has the largest share of them. Send the message again later",
         )
     if gone:
         return accept(state, kept, lamport_ms, now_ms)  # it may depend on a dropped message
@@ -138,7 +138,10 @@ def note_sync(state: ChannelState, message: SdsMessage, now_ms: int) -> None:
 
 
 def _note_missing(state: ChannelState, message: SdsMessage, now_ms: int) -> None:
-    """Record the missing messages that a message lists, without waiting. They use at most half of the space."""
+    """Record the missing messages that a message lists, although it does not wait for them.
+
+    At most half of the missing messages may be recorded in this way.
+    """
     new: list[HistoryEntry] = []
     waiting: list[bytes] = []
     for entry in {entry.message_id: entry for entry in message.causal_history}.values():
@@ -164,7 +167,7 @@ def _note_missing(state: ChannelState, message: SdsMessage, now_ms: int) -> None
 
 
 def lost_due(state: ChannelState, now_ms: int) -> None:
-    """Declare messages lost that were missing for too long, and deliver the messages that wait for them."""
+    """Declare messages lost that were missing for `lost_after_ms`, and deliver the messages that wait for them."""
     for part, _ in state.lost.some(b"", time_part(now_ms + 1), MAX_SDS_TIMERS):
         gap = give_up(state, part[8:].decode(), is_lost=True)
         if gap is not None:
@@ -230,10 +233,10 @@ def _wait(
 
 
 def _vouch(state: ChannelState, by: str, pending: list[bytes]) -> None:
-    """Make a sender a cause of the gaps of those waiting messages that it lists.
+    """Make the sender `by` a cause of the gaps on which the waiting messages that it lists depend.
 
-    An honest sender has all messages that it lists. Therefore it also counts for messages of strangers, and for those
-    of senders that are served much later.
+    An honest sender has all messages that it lists, and their dependencies. Only waiting messages of strangers, or of
+    senders that are served much later, need this.
     """
     looked_up = vouched = 0
     while pending and looked_up < MAX_SDS_HISTORY and vouched < MAX_SDS_CAUSES:
@@ -251,14 +254,14 @@ def _vouch(state: ChannelState, by: str, pending: list[bytes]) -> None:
 
 
 def _needs_of(state: ChannelState, message_id: str, last_ms: int = _LAST_MS) -> Iterator[bytes]:
-    """Yield the places of the messages that wait for this one, up to a Lamport time."""
+    """Yield the places of the messages that wait for this message, up to a Lamport time."""
     prefix = sized_prefix(message_id)
     for part, _ in state.needs.rows(prefix, prefix + place_of(last_ms + 1, "")):
         yield part[len(prefix) :]
 
 
 def senders_that_need(state: ChannelState, message_id: str) -> list[str]:
-    """Return up to MAX_SDS_CAUSES senders of messages that wait for this one."""
+    """Return up to MAX_SDS_CAUSES senders of messages that wait for this message."""
     places = islice(_needs_of(state, message_id), MAX_SDS_CAUSES)
     return [state.kept_waiting(place).message.sender_id for place in places]
 
@@ -308,7 +311,7 @@ def _stop_waiting(state: ChannelState, place: bytes) -> None:
 
 
 def _without_room(state: ChannelState, new: Claim, new_gaps: int) -> set[bytes]:
-    """Return the places of the waiting messages to drop so that a new one fits, possibly its own place."""
+    """Return the places of the messages to drop so that a new message fits, possibly the place of the new message."""
     counters = state.counters
     gone: set[bytes] = set()
     for used, most, size, claims in (
@@ -333,7 +336,7 @@ def _claims_of_bytes(state: ChannelState) -> Iterator[Claim]:
 
 
 def _claims_of_missing(state: ChannelState) -> Iterator[Claim]:
-    """Yield the number of gaps that each waiting message claims: those for which it is the first to wait."""
+    """Yield the claims of the waiting messages. A message claims the gaps for which it is the first to wait."""
     held: Counter[bytes] = Counter()
     for part, _ in state.missing.rows():
         first = next(_needs_of(state, part.decode()), None)
@@ -343,7 +346,7 @@ def _claims_of_missing(state: ChannelState) -> Iterator[Claim]:
 
 
 def _claims_of_gaps(state: ChannelState) -> Iterator[Claim]:
-    """Yield the claims of gaps that only sync messages listed, each by its cheapest sender."""
+    """Yield a claim for each gap that no message waits for, by the cheapest of the senders that listed it."""
     for part, row in state.missing.rows():
         gap = gap_of(row)
         if gap.notified_by is not None:
@@ -352,7 +355,10 @@ def _claims_of_gaps(state: ChannelState) -> Iterator[Claim]:
 
 
 def _drop(state: ChannelState, place: bytes, now_ms: int) -> None:
-    """Drop a waiting message and the gaps for which only it waited. If others wait for it, it is missing again."""
+    """Drop a waiting message, and the gaps for which only this message waited.
+
+    If other messages wait for it, it is missing again.
+    """
     message_id, kept = id_of(place), state.kept_waiting(place)
     known = state.known(message_id)
     is_named = known is not None and known.is_named

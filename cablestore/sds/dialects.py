@@ -1,4 +1,4 @@
-"""The dialects of SDS: the specification's, as the npm package @waku/sds speaks it, and nim-sds'. Pure.
+"""Dialects of SDS: `spec` (the specification, as in the npm package @waku/sds) and `nim` (nim-sds). Pure.
 
 | | `spec` | `nim` |
 |---|---|---|
@@ -10,7 +10,7 @@
 | repair | SHA-256 | FarmHash |
 | sync messages | in no log | in the logs of members, which name them in histories |
 
-The two are incompatible: all members of a channel must use the same one.
+The dialects are incompatible: all members of a channel must use the same dialect.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from cablestore.sds.hashes import javascript_hash, nim_hash, sha256_hash
 class FieldNumbers(NamedTuple):
     """Field numbers of a message, in the order of the table above.
 
-    Those of a history entry are 1, 2 and 3 in all dialects.
+    The field numbers of a history entry are 1, 2 and 3 in all dialects.
     """
 
     sender_id: int
@@ -40,13 +40,13 @@ class FieldNumbers(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SdsDialect:
-    """Dialect of SDS. The defaults are those of the specification.
+    """Dialect of SDS. The defaults are the values of the specification.
 
-    `filter_hash` determines the bits of ids in filters, `repair_hash` who repairs and when. Both may be negative. With
-    `describes_filter`, a filter is a document with its parameters and its words, low byte first; otherwise, it is only
-    the words, high byte first. `needs_sender` and `needs_lamport` make these fields required. With `empty_is_unset`, an
-    empty field means none, and each message must have a content field. With `logs_sync`, members add sync messages to
-    their logs and list them in histories.
+    `filter_hash` determines the bits of ids in filters. `repair_hash` determines which members answer a repair, and
+    when. Both may return negative numbers. With `describes_filter`, a filter is a document with its parameters and its
+    words, low byte first. Otherwise it is only the words, high byte first. `needs_sender` and `needs_lamport` make
+    these fields required. With `empty_is_unset`, an empty field means none, and each message must have a content field.
+    With `logs_sync`, members add sync messages to their logs and list them in histories.
     """
 
     name: str
@@ -66,7 +66,7 @@ SPEC: Final = SdsDialect(
     filter_hash=javascript_hash,
     repair_hash=sha256_hash,
 )
-"""Dialect of the specification, which does not define hashes: these and the filter's bytes are those of @waku/sds."""
+"""Dialect of the specification. It does not define hashes and the bytes of filters, so they follow @waku/sds."""
 
 NIM: Final = SdsDialect(
     "nim",

@@ -58,7 +58,7 @@ class Acknowledged:
 
 @dataclass(frozen=True, slots=True)
 class PossiblyAcknowledged:
-    """Notice that the filters of this number of members have this own message.
+    """Notice that the filters of `members` members contain this own message.
 
     `doubt` is the probability that no member has it.
     """
@@ -86,7 +86,7 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class Retrieve:
-    """Request to retrieve a message that is still missing, for the `attempt`-th time. `Missing` was the first."""
+    """Request to retrieve a message that is still missing, for the `attempt`-th time. `Missing` is attempt 1."""
 
     entry: HistoryEntry
     attempt: int

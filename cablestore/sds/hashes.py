@@ -37,7 +37,7 @@ def javascript_hash(text: str) -> int:
 def nim_hash(text: str) -> int:
     """Return FarmHash's 64-bit fingerprint of UTF-8, signed: `hash(string)` of Nim from 2.2 on, which nim-sds uses.
 
-    Raises UnicodeEncodeError for text that UTF-8 cannot encode, SdsError if FarmHash is not installed.
+    Raises UnicodeEncodeError for text that UTF-8 cannot encode, and SdsError if FarmHash is not installed.
     """
     found = _farmhash()(text.encode())
     return found - (1 << 64) if found >> 63 else found

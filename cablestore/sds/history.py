@@ -1,10 +1,10 @@
 """Causal histories, and sync messages that carry them when no other message does (SDS, "Periodic Sync Message"). Pure.
 
 A history lists the newest messages of the log. When many members write at once, some messages are never among the
-newest of the next writer. A member that missed one would not detect it. Therefore a history also lists *heads*:
-messages of the log that no message of the log lists. All messages of a log can be reached from its heads, and
-equal logs have equal heads. Sync messages list a head until a member other than its sender has listed it
-within the last interval.
+newest of the next writer. A member that missed such a message would not detect the gap. Therefore a history also lists
+*heads*: messages of the log that no message of the log lists. All messages of a log can be reached from its heads, and
+equal logs have equal heads. Sync messages list a head unless a member other than its sender listed it within the last
+interval.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def history(state: ChannelState) -> tuple[HistoryEntry, ...]:
 
 
 def _heads(state: ChannelState, most: int, turn: int) -> list[bytes]:
-    """Return heads. If there are more than `most`, all shares take turns, each with its oldest first.
+    """Return heads. If there are more than `most`, all shares take turns, each with its oldest heads first.
 
     `turn` selects the share that begins.
     """
@@ -54,7 +54,7 @@ def _heads(state: ChannelState, most: int, turn: int) -> list[bytes]:
 
 
 def _in_turn(shares: list[list[bytes]], most: int, turn: int) -> list[bytes]:
-    """Return up to `most` of the places of shares: the first of each, then the second of each."""
+    """Return up to `most` places: the first place of each share, then the second place of each share, and so on."""
     start = turn % len(shares) if shares else 0
     rounds = zip_longest(*shares[start:], *shares[:start])
     return list(islice((place for each in rounds for place in each if place is not None), most))
@@ -74,7 +74,7 @@ def _forget(state: ChannelState, place: bytes, row: bytes) -> None:
 
 
 def entries(state: ChannelState, places: Iterable[bytes]) -> tuple[HistoryEntry, ...]:
-    """Return entries for messages of the log, in its order. They have senders only if repairs are enabled."""
+    """Return entries for messages in the order of the log. They contain senders only if repairs are enabled."""
     found = [state.kept(place).entry for place in sorted(places)]
     if state.settings.repair is None:
         found = [entry._replace(sender_id=None) for entry in found]
@@ -82,7 +82,7 @@ def entries(state: ChannelState, places: Iterable[bytes]) -> tuple[HistoryEntry,
 
 
 def logged(state: ChannelState, place: bytes, message: SdsMessage, *, is_named: bool) -> None:
-    """Record a message that entered the log, as a head unless `is_named`. Messages that it lists are not heads."""
+    """Record a message that entered the log, as a head unless `is_named`. Its dependencies are no longer heads."""
     for entry in message.causal_history:
         known = state.known(entry.message_id)
         if known is None:
@@ -112,13 +112,13 @@ def note_named(state: ChannelState, message: SdsMessage, now_ms: int) -> None:
 
 
 def _note_named(state: ChannelState, place: bytes, head: Head, by: str, now_ms: int) -> None:
-    """Record that a member listed a head. Its sender does not count, because others may lack it."""
+    """Record that a member listed a head. The head's sender does not count, because others may lack the head."""
     if by != head.sender_id:
         state.heads.put(place, head._replace(named_ms=now_ms).packed())
 
 
 def sync_due(state: ChannelState, now_ms: int, random: Callable[[], float]) -> None:
-    """Send a due sync message if there are heads that were not listed lately, or repairs to request."""
+    """Send a due sync message if heads were not listed within the last interval, or if repairs must be requested."""
     counters, interval_ms = state.counters, state.settings.sync_interval_ms
     if interval_ms is None:
         return
@@ -134,9 +134,9 @@ def sync_due(state: ChannelState, now_ms: int, random: Callable[[], float]) -> N
 
 
 def _unnamed(state: ChannelState, since_ms: int, random: Callable[[], float]) -> list[bytes]:
-    """Return heads not listed since then, without own messages that are still being resent.
+    """Return the heads that were not listed since `since_ms`, without own messages that are still being resent.
 
-    If there are too many for a sync message, senders take turns, each from a random one on.
+    If there are too many for a sync message, shares take turns, each beginning with a random head.
     """
     by_sender: dict[str, list[bytes]] = {}
     for place in _heads(state, MAX_HEADS_READ, state.counters.logged):
@@ -171,10 +171,10 @@ def _sync(state: ChannelState, unnamed: list[bytes], now_ms: int) -> None:
 
 
 def remember_sync(state: ChannelState, message: SdsMessage) -> None:
-    """Record the id of a sync message, own or received. If its share is full, the oldest is removed.
+    """Record the id of an own or received sync message. If its share is full, the oldest id of the share is removed.
 
-    In a dialect whose members log and list sync messages, no message waits for a recorded one. The newest ids of each
-    share are kept, so that a flood from one sender does not displace those of others.
+    This is for a dialect whose members log and list sync messages: messages do not wait for a recorded sync message.
+    The ids are limited for each share, so that many ids from one sender do not displace the ids of others.
     """
     prefix = sized_prefix(share_of(state, message.sender_id))
     kept = state.sync_ids.some(prefix, after_prefix(prefix), MAX_SDS_SYNC_IDS)

@@ -1,4 +1,4 @@
-"""Indexes by sender, added to a channel of a version before 0.13, which did not have them. Pure."""
+"""Addition of the indexes by sender to a channel that a version before 0.13 wrote. Pure."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Causal logs of a store: channels in a separate LevelDB in its folder `sds`, with one atomic write per event.
 
 The application calls `send`, `receive` and, every second, `tick`. It reads effects from the outbox, handles them and
-confirms them. The write of an event also adds its effects to the outbox. After a crash, no effect is lost, and only
-handled effects without confirmation are repeated.
+confirms them. The write of an event also adds its effects to the outbox. Therefore a crash does not lose effects, and
+only effects that were handled but not confirmed are repeated.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _OWNER: Final = "owner"
 _DEFAULT: Final = Settings()
 
 _open_here: Final[WeakValueDictionary[Path, CausalLog]] = WeakValueDictionary()
-"""Logs that this process has open, for commands that find the folder locked by it."""
+"""Logs that this process has open. Commands use them, because the folder is locked."""
 
 
 class CausalLog(Closable, ProcessBound):
@@ -72,9 +72,9 @@ class CausalLog(Closable, ProcessBound):
     ) -> Self:
         """Open the causal logs of the store in a folder. With `create`, missing logs are created.
 
-        The store itself need not be open. With `read_only`, the folder is not changed: `rows`, `status` and similar
-        methods work, and methods that write raise StorageError. Raises StoreLockedError if they are already open,
-        OpenError if they do not exist, and StorageError if reading or writing fails.
+        The store itself need not be open. With `read_only`, the folder is not changed, and methods that write raise
+        StorageError. Raises StoreLockedError if the logs are already open, OpenError if they do not exist, and
+        StorageError if reading or writing fails.
         """
         path = _path_of(store_folder)
         if (read_only or not create) and not path.is_dir():
@@ -84,16 +84,16 @@ class CausalLog(Closable, ProcessBound):
                 make_folder(path.parent)
                 make_part(path)
                 restrict(path.parent, is_own)
-            # Before LevelDB opens the folder: if LevelDB rejects a second open, it releases the lock of the first one.
+            # Before LevelDB opens the folder: if LevelDB rejects a second open, it releases the lock of the first open.
             locked = (share_lock if read_only else lock)(
                 path / _OWNER,
                 lambda _: StoreLockedError(
-                    f"the causal logs at {path} are already open. Only one process at a time can open them: close them "
-                    "there first"
+                    f"the causal logs at {path} are already open. Only one process at a time can open them. Close them "
+                    "first"
                 ),
             )
         except OSError as error:
-            raise StorageError(f"the causal logs at {path} cannot be opened: {error.strerror}") from None
+            raise StorageError(f"cannot open the causal logs at {path}: {error.strerror}") from None
         try:
             database = open_read_only(path, tuning) if read_only else LevelDB(path, tuning, create=create)
         except BaseException:
@@ -115,7 +115,7 @@ class CausalLog(Closable, ProcessBound):
         return None if found is None or found._lock is None else found  # noqa: SLF001 - of the same class
 
     def channel(self, channel_id: str, sender_id: str, settings: Settings = _DEFAULT) -> LogChannel:
-        """Return the channel in which this member writes as `sender_id`. It is created if it does not exist.
+        """Return the channel in which this member writes as `sender_id`. Creates it if it does not exist.
 
         Raises SdsError if an id is too long, the log belongs to another sender, or the channel is open with other
         settings.
@@ -133,7 +133,7 @@ class CausalLog(Closable, ProcessBound):
                 self._channels[channel_id] = known
             elif (known.sender_id, known.settings) != (sender_id, settings):
                 raise SdsError(
-                    f"channel {channel_id!r} is already open with another sender or other settings. Use the same ones"
+                    f"channel {channel_id!r} is already open with another sender or other settings. Use the same values"
                 )
             return known
 
@@ -150,7 +150,7 @@ class CausalLog(Closable, ProcessBound):
 
     @classmethod
     def make(cls, store_folder: Path | str, rows: Iterable[Row]) -> None:
-        """Create the causal logs of a store without logs from the rows of others."""
+        """Create causal logs for a store that does not have any, from rows that `rows` of other logs yielded."""
         with cls.open(store_folder) as log:
             for batch in batches(rows, lambda row: len(row[1])):
                 log._database.write(dict(batch), sync=False)  # noqa: SLF001 - of the same class
@@ -167,8 +167,8 @@ class CausalLog(Closable, ProcessBound):
     def batch(self, *, sync: bool = True) -> Iterator[None]:
         """Write all events of this thread inside the `with`, in any channels, atomically.
 
-        With `sync`, they are on disk at the end of the `with`. If its body raises, no event is written. A batch inside
-        a batch is part of it.
+        With `sync`, they are on disk at the end of the `with`. If its body raises, no event is written. A nested batch
+        is part of the outer batch.
         """
         with self._writing:
             if self._batch is not None:
@@ -188,7 +188,7 @@ class CausalLog(Closable, ProcessBound):
             except BaseException:
                 if self._batch is not None:
                     for channel_id in self._batch.transactions:
-                        self._filters.pop(channel_id, None)  # it has ids that were not written
+                        self._filters.pop(channel_id, None)  # it contains ids that were not written
                 raise
             finally:
                 self._batch = None
@@ -218,7 +218,7 @@ class CausalLog(Closable, ProcessBound):
         """
         with self._writing:
             if self._batch is not None:
-                raise SdsError("the channel cannot be read inside a batch. Read it before or after the batch")
+                raise SdsError("cannot read the channel inside a batch. Read it before or after the batch")
             with self._database.snapshot() as source:
                 transaction = self._begin(source, channel)
                 yield transaction
@@ -232,7 +232,7 @@ class CausalLog(Closable, ProcessBound):
         )
 
     def close(self) -> None:
-        """Wait for the current event, then close. Unconfirmed effects stay in the outbox."""
+        """Wait for the current event, then close. Unconfirmed effects remain in the outbox."""
         with self._writing:
             self._database.close()
             if self._lock is not None:
@@ -297,12 +297,12 @@ class LogChannel:
             return transaction.send_ephemeral(content)
 
     def receive(self, data: bytes, now_ms: int, *, retrieval_hint: bytes | None = None, sync: bool = True) -> Received:
-        """Process received bytes. Never raises for their content."""
+        """Process received bytes: see `ChannelTransaction.receive`."""
         with self._transaction(sync=sync) as transaction:
             return transaction.receive(data, now_ms, retrieval_hint)
 
     def receive_all(self, data: Iterable[bytes], now_ms: int, *, sync: bool = True) -> list[Received]:
-        """Process many messages, up to a thousand in one write. Messages written before an error stay."""
+        """Process many messages, up to a thousand in one write. An error does not undo earlier writes."""
         found: list[Received] = []
         pending = iter(data)
         while batch := list(islice(pending, MAX_SDS_BATCH)):
@@ -342,8 +342,8 @@ class LogChannel:
     def log(self, after: SdsMessage | None = None) -> Iterator[SdsMessage]:
         """Yield the log in order, from the first message or after `after`.
 
-        A thousand messages are read at a time. Messages that enter the log meanwhile, after the last yielded one, are
-        also yielded.
+        A thousand messages are read at a time. If a message enters the log meanwhile, behind the last yielded message,
+        it is also yielded.
         """
         yield from self._paged(lambda transaction, last: transaction.log(last), after)
 
@@ -357,14 +357,14 @@ class LogChannel:
             return list(islice(transaction.log(reverse=True), most))
 
     def message(self, message_id: str) -> SdsMessage | None:
-        """Return a message of the log, None if it is not in the log."""
+        """Return a message of the log, or None if it is not in the log."""
         with self._reading() as transaction:
             return transaction.message(message_id)
 
     def encoded(self, message_id: str) -> bytes | None:
-        """Return the bytes of a message of the log without its filter, None if it is not in the log.
+        """Return the bytes of a message of the log without its filter, or None if it is not in the log.
 
-        They are the answer of a store to a retrieval.
+        Send them as the answer to a retrieval.
         """
         message = self.message(message_id)
         return None if message is None else encode(message, self.settings.dialect)
@@ -428,7 +428,7 @@ def _status(database: Database, channel_id: str, table: Table) -> ChannelStatus:
     row = table.get(b"")
     if row is None:
         raise CorruptStoreError(
-            f"the causal log of channel {channel_id!r} has no state. Remove the folder sds and fetch its channels again"
+            f"the state of the causal log {channel_id!r} is missing. Remove the folder sds and fetch its channels again"
         )
     counters = counters_of(row)
     prefix = channel_prefix(channel_id)

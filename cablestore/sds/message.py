@@ -20,20 +20,20 @@ class MessageKind(Enum):
     """Kind of a message."""
 
     CONTENT = "content"
-    """Has content and a place in the log."""
+    """Message with content and a place in the log."""
 
     SYNC = "sync"
-    """Has no content, lists messages of its sender, and is not kept."""
+    """Message without content, which lists messages of its sender and is not stored."""
 
     EPHEMERAL = "ephemeral"
-    """Has content, and is not resent if it is lost."""
+    """Message with content that is not resent if it is lost."""
 
 
 class HistoryEntry(NamedTuple):
     """Reference to a message in a causal history or a repair request.
 
-    `retrieval_hint` helps to fetch it, in a way that the application defines. `sender_id` is its author, which a repair
-    needs (SDS-R).
+    `retrieval_hint` helps to fetch the message, in a way that the application defines. `sender_id` is the author of the
+    message, which repairs need (SDS-R).
     """
 
     message_id: str
@@ -48,10 +48,10 @@ class HistoryEntry(NamedTuple):
 class SdsMessage:
     """Message of a causal log.
 
-    `lamport_ms` is its Lamport time, close to milliseconds since 1970; None for an ephemeral message. `causal_history`
-    are the messages that it depends on, oldest first. `bloom_filter` has the ids of its sender's messages, as on the
-    wire. `repair_request` are its sender's missing messages. A sync message has a Lamport time, and its content is None
-    or empty.
+    `lamport_ms` is its Lamport time, close to milliseconds since 1970, or None for an ephemeral message.
+    `causal_history` lists the messages that it depends on, oldest first. `bloom_filter` contains the ids of its
+    sender's messages, as on the wire. `repair_request` lists missing messages of its sender. A sync message has a
+    Lamport time, and its content is None or empty.
     """
 
     message_id: str
@@ -79,9 +79,9 @@ def message_id_of(sender_id: str, channel_id: str, lamport_ms: int | None, conte
     The characters are 0 to 9 and a to v (RFC 4648's base32hex in lower case). They sort like their bytes, also in
     implementations that sort ids as strings. With 160 bits, accidental collisions are impossible in practice.
 
-    The same content by two senders, or twice by one sender, has different ids. `lamport_ms` is None for an ephemeral
-    message: equal ones of one sender share an id. Raises SdsError for text that UTF-8 cannot encode and for a time
-    beyond 64 bits.
+    The same content by two senders, or at two times, has different ids. `lamport_ms` is None for an ephemeral message:
+    equal ephemeral messages of one sender share an id. Raises SdsError for text that UTF-8 cannot encode, and for a
+    time beyond 64 bits.
     """
     digest = hashlib.blake2b(digest_size=_DIGEST_SIZE_BYTES, person=_PERSON)
     try:
@@ -89,7 +89,7 @@ def message_id_of(sender_id: str, channel_id: str, lamport_ms: int | None, conte
         for part in (sender_id.encode(), channel_id.encode(), time, content):
             digest.update(len(part).to_bytes(8, "big") + part)
     except UnicodeEncodeError as error:
-        raise SdsError(f"an id cannot be encoded in UTF-8: {error.reason}. Choose another one") from None
+        raise SdsError(f"cannot encode an id in UTF-8: {error.reason}. Choose another id") from None
     except OverflowError:
         raise SdsError(
             f"invalid Lamport time {lamport_ms}: expected an unsigned 64-bit number. Check the clock"

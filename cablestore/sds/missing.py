@@ -1,8 +1,8 @@
 """Missing messages: retrieved, requested, declared lost (SDS, "Incoming Buffer Sweep"; SDS-R). Pure.
 
 A repair is requested at T_req. Without an answer, it is requested again after growing pauses. If another member
-requests the same, our request waits as if we had made it. The specification drops the request in both cases, so that
-the message is lost if the answer is lost.
+requests the same message, our request is postponed as if we had sent it. The specification drops the request in both
+cases, so that the message is lost if the answer is lost.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cablestore.sds.tables import Table, time_part
 
 
 def find(state: ChannelState, message_id: str) -> Gap | None:
-    """Return the gap with this id, None if the message is not missing."""
+    """Return the gap with this id, or None if the message is not missing."""
     row = state.missing.get(message_id.encode()) if state.counters.missing else None
     return None if row is None else gap_of(row)
 
@@ -29,7 +29,7 @@ def find(state: ChannelState, message_id: str) -> Gap | None:
 def note(state: ChannelState, entry: HistoryEntry, now_ms: int, *, by: str, is_notice: bool = False) -> None:
     """Record that the sender `by` listed a missing message, and notify the application once.
 
-    A later entry may add its hint or author. `is_notice`: a sync message listed it, so no message waits for it.
+    A later entry may add the hint or author. With `is_notice`, the message that listed it does not wait for it.
     """
     gap = find(state, entry.message_id)
     if gap is not None:
@@ -68,7 +68,7 @@ def _note_again(state: ChannelState, gap: Gap, entry: HistoryEntry, by: str, *, 
 
 
 def add_cause(state: ChannelState, gap: Gap, by: str) -> None:
-    """Record another sender as a cause of a gap. If there are too many, the one served last is removed."""
+    """Record another sender as a cause of a gap. If there are too many, the cause that is served last is removed."""
     if by in gap.causes:
         return
     removed = causes.dearest(state, [*gap.causes, by][::-1]) if len(gap.causes) >= MAX_SDS_CAUSES else None
@@ -84,7 +84,7 @@ def add_cause(state: ChannelState, gap: Gap, by: str) -> None:
 
 
 def _put(state: ChannelState, gap: Gap) -> None:
-    """Store a gap with its times: in the timers, and in the queues of its causes."""
+    """Store a gap, and add its times to the timers and to the queues of its causes."""
     part = gap.entry.message_id.encode()
     state.missing.put(part, gap.packed())
     for timers, queues, due_ms in _times(state, gap):
@@ -123,8 +123,7 @@ def _times(state: ChannelState, gap: Gap) -> Iterator[tuple[Table, Table, int]]:
 def close(state: ChannelState, message_id: str, *, is_here: bool = False) -> Gap | None:
     """Remove a gap. Returns it, or None if it did not exist.
 
-    `is_here`: the message arrived, so the requests for it were justified. Otherwise they stay in the accounts of the
-    senders that listed it.
+    With `is_here`, the message arrived, so its requests are subtracted from the accounts of the senders that listed it.
     """
     gap = find(state, message_id)
     if gap is not None:
@@ -140,7 +139,7 @@ def close(state: ChannelState, message_id: str, *, is_here: bool = False) -> Gap
 def retrieve_due(state: ChannelState, now_ms: int) -> None:
     """Request the application again to retrieve messages that are still missing."""
     due = [part[8:] for part, _ in state.retrieve.some(b"", time_part(now_ms + 1), MAX_SDS_TIMERS)]
-    if len(due) == MAX_SDS_TIMERS:  # perhaps more than one write can handle
+    if len(due) == MAX_SDS_TIMERS:  # perhaps too many for one write
         due = causes.due(state, state.retrievals, now_ms, MAX_SDS_TIMERS)
     for part in due:
         gap = gap_of(state.missing.take(part))
@@ -153,7 +152,7 @@ def retrieve_due(state: ChannelState, now_ms: int) -> None:
 
 
 def has_requests(state: ChannelState, now_ms: int) -> bool:
-    """Return True if a T_req has passed."""
+    """Return True if a repair must be requested: its T_req has passed."""
     return bool(state.counters.missing and state.request.some(b"", time_part(now_ms + 1), 1))
 
 
@@ -175,7 +174,10 @@ def requests_to_send(state: ChannelState, message_id: str, now_ms: int) -> tuple
 
 
 def requested_by_another(state: ChannelState, message_id: str, now_ms: int) -> None:
-    """Postpone our request after another member's. Only once, because a member could otherwise prevent it forever."""
+    """Postpone our request after another member's request.
+
+    Only one is considered until our next request, because a member could otherwise prevent ours forever.
+    """
     gap = find(state, message_id)
     if gap is not None and gap.request_ms is not None and not gap.is_postponed:
         _move_request(state, gap, now_ms, is_own=False)

@@ -20,7 +20,7 @@ from cablestore.sds.records import entries_of
 from cablestore.sds.state import ChannelState
 
 _MOST_HEADS_SIZE_BYTES: Final = 64
-"""Tags, lengths and numbers around the words of a filter, or around an entry's two ids and hint."""
+"""Maximum size of the tags, lengths and numbers around a filter's words, or around an entry's two ids and hint."""
 _MOST_ENTRY_SIZE_BYTES: Final = 2 * MAX_SDS_ID_SIZE_BYTES + MAX_SDS_HINT_SIZE_BYTES + _MOST_HEADS_SIZE_BYTES
 
 _SEND_LOGGED: Final = 1
@@ -36,7 +36,7 @@ _NOTIFICATIONS: Final[dict[int, type[Notification]]] = {
     10: effects.Lost,
     11: effects.RepairRequested,
 }
-"""Kinds at the beginning of outbox rows. Such a row has the attributes of the effect, in their order."""
+"""Kinds at the beginning of outbox rows. After the kind, such a row contains the attributes of the effect in order."""
 _NOTIFICATION_KINDS: Final = {notified: kind for kind, notified in _NOTIFICATIONS.items()}
 
 
@@ -109,15 +109,14 @@ def effect_of(state: ChannelState, row: bytes) -> Effect:
         return DeliverEphemeral(SdsMessage(message_id, state.channel_id, sender_id, content=content))
     if kind in _NOTIFICATIONS:
         return _NOTIFICATIONS[kind](*map(_unpacked, parts))
-    raise CorruptStoreError(
-        f"a row of the outbox has the unknown kind {kind}. Use the newer version of cablestore that wrote it"
-    )
+    raise CorruptStoreError(f"unknown kind of outbox row: {kind}. Use the newer version of cablestore that wrote it")
 
 
 def _send(state: ChannelState, message: SdsMessage, reason: Reason) -> Send:
     """Return the effect with its bytes.
 
-    Messages of others are sent without a filter: theirs is not stored, and ours would be mistaken for theirs.
+    Messages of other members are sent without a filter: their filter is not stored, and receivers would take our filter
+    for their filter.
     """
     if message.sender_id == state.sender_id and reason is not Reason.EPHEMERAL:
         message = replace(message, bloom_filter=state.filter.wire())

@@ -1,8 +1,8 @@
-"""Causal log whose messages are posts of a store: the message id is the post's hash in hex, delivery is ingest.
+"""Causal log whose messages are posts of a store. The id of a message is the post's hash in hex.
 
 The hash of a post does not depend on the sender, so any member that has the post may send it as a repair. The other
-parts of a message (its place in the log, its history) are not signed. A channel is for members who trust each other
-that far.
+parts of a message (its place in the log, its history) are not signed. So the members of a channel must trust each other
+not to change these parts.
 
 A member that was away for a long time gets the posts by reconciliation or from archives. Then it gets their places in
 the log from any member, as *outlines*: messages without their posts. Posts are not broadcast again.
@@ -40,12 +40,12 @@ def causal_log(store: CableStore) -> CausalLog:
 
 
 def channel_status(store: CableStore) -> list[ChannelStatus]:
-    """Return the status of each channel of a store's causal logs, which no other process may have open.
+    """Return the status of each channel of a store's causal logs.
 
-    Raises OpenError without logs, and StoreLockedError if another process has them open.
+    Raises OpenError if the logs do not exist, and StoreLockedError if another process has them open.
     """
     if store.path is None:
-        raise OpenError("a store in memory has no folder for causal logs")
+        raise OpenError("a store in memory does not have causal logs. Use a store in a folder")
     opened = CausalLog.open_here(store.path)
     if opened is not None:
         return opened.status()
@@ -54,14 +54,14 @@ def channel_status(store: CableStore) -> list[ChannelStatus]:
 
 
 class OutlinesResult(NamedTuple):
-    """Result of processing outlines: the number of messages that entered the log, and of those without a post."""
+    """Result of processing outlines: the number of accepted messages, and of outlines without a stored post."""
 
     taken: int
     without_post: int
 
 
 def check_post(message: SdsMessage) -> str | None:
-    """Return the problem of a message that must be a post under its hash, None if it is valid."""
+    """Return the problem of a message whose id must be the hash of its post, or None if it is valid."""
     digest = post_hash(message.content or b"").hex()
     return (
         None
@@ -82,13 +82,13 @@ class PostChannel:
         self.channel: Final[LogChannel] = log.channel(channel_id, sender_id, replace(settings, check=check_post))
 
     def send(self, post: Post, now_ms: int, *, retrieval_hint: bytes | None = None) -> bool:
-        """Send a post of the store. Returns False if the log has it, so that an interrupted send can be repeated.
+        """Send a post of the store. Returns False if it is in the log, so that an interrupted send can be repeated.
 
         A text or topic links to the post/join of its author. If the log does not have the join, it is sent first, in
         the same write. Raises SdsError for a local-only post.
         """
         if post.is_local_only:
-            raise SdsError(f"local-only post {post.hash.hex()} cannot be sent")
+            raise SdsError(f"cannot send post {post.hash.hex()}: it is local-only")
         if self.channel.message(post.hash.hex()) is not None:
             return False
         joins = self._unsent_joins(post)
@@ -99,7 +99,7 @@ class PostChannel:
         return True
 
     def _unsent_joins(self, post: Post) -> list[Post]:
-        """Return the joins of its author to which a text or topic links and which the log does not have."""
+        """Return the joins of the author to which a text or topic links, and which are not in the log."""
         linked = [self._store.get(digest) for digest in post.links] if post.type in (TEXT, TOPIC) else []
         joins = [each for each in linked if each is not None and each.type == JOIN and each.author == post.author]
         return [join for join in joins if self.channel.message(join.hash.hex()) is None]
@@ -112,10 +112,8 @@ class PostChannel:
         """Store the delivered posts, and return the effects as `LogChannel.outbox` does.
 
         The posts are in the store, on disk, before their effects are confirmed. After a crash in between, they are
-        stored
-        again, which changes nothing. A missing message whose post is already in the store, from a reconciliation or an
-        archive,
-        is treated as met. Members then need not send it again.
+        stored again, which changes nothing. A missing message is treated as met if its post is already in the store,
+        from a reconciliation or an archive. Members then need not send it again.
         """
         effects = self.channel.outbox(most=most)
         posts = [effect.message.content or b"" for _, effect in effects if isinstance(effect, Deliver)]
@@ -144,8 +142,8 @@ class PostChannel:
     def outlines(self, from_ms: int = 0, after: bytes | None = None, most: int = MAX_SDS_BATCH) -> list[bytes]:
         """Return messages of the log without their posts, in order, for a member that has most of the posts.
 
-        They begin at a Lamport time in milliseconds, or after `after`, the last outline of the previous page. The bytes
-        are those of a message in the channel's dialect, without content and filter.
+        They begin at a Lamport time in milliseconds, or after `after`, the last outline of the previous page. Each
+        outline is an encoded message in the channel's dialect, without content and filter.
         """
         dialect = self.channel.settings.dialect
         found = self.channel.log_from(from_ms) if after is None else self.channel.log(decode(after, dialect))
@@ -154,9 +152,9 @@ class PostChannel:
     def add_outlines(self, outlines: Iterable[bytes], now_ms: int) -> OutlinesResult:
         """Add posts of the store to the log at the places in a member's outlines, up to a thousand in one write.
 
-        Messages that are already in the log or waiting stay as they are. Those without a stored post are left out: the
-        log requests them when a message lists them. Raises SdsError if an outline is malformed, before any change of
-        its page.
+        Messages that are already in the log or waiting are not changed. Outlines without a stored post are left out.
+        The log requests their messages when another message lists them. Raises SdsError for a malformed outline, before
+        its page is written.
         """
         taken = without_post = 0
         pending = iter(outlines)
@@ -178,11 +176,11 @@ class PostChannel:
         return None if post is None else encode(replace(message, content=post.raw), dialect)
 
     def answer(self, message_id: str) -> bytes | None:
-        """Return the message with this id for a member that retrieves it, None if it is not in the log."""
+        """Return the message with this id for a member that retrieves it, or None if it is not in the log."""
         return self.channel.encoded(message_id)
 
     def retrieve(self, message_id: str, ask: Callable[[str], bytes | None], now_ms: int) -> Received | None:
-        """Retrieve a missing message from a store, whose `answer` is `ask`. Returns None if the store lacks it.
+        """Retrieve a missing message with `ask`, the `answer` of another member. Returns None if `ask` returns None.
 
         The answer is checked like all received messages.
         """

@@ -27,7 +27,7 @@ class MessageState(Enum):
     LOGGED = b"L"
     WAITING = b"W"
     GIVEN_UP = b"X"
-    """Declared lost: it is not stored, and no message waits for it."""
+    """Declared lost, or treated as met: it is not stored, and no message waits for it."""
     SYNC = b"S"
     """A sync message, which is not in any log. No message waits for it."""
 
@@ -73,7 +73,7 @@ def entries_of(parts: Iterable[list[Any]]) -> tuple[HistoryEntry, ...]:
 
 
 def fitting_hint(hint: bytes | None) -> bytes | None:
-    """Return a retrieval hint, None if it is too long for a history."""
+    """Return a retrieval hint, or None if it is too long for a history."""
     return hint if hint is None or len(hint) <= MAX_SDS_HINT_SIZE_BYTES else None
 
 
@@ -105,19 +105,19 @@ def kept_of(row: bytes, message_id: str, channel_id: str, lamport_ms: int) -> Ke
 
 @dataclass(slots=True)
 class Outgoing:
-    """Own message without acknowledgement. `doubt` is the probability that all filters which had it were wrong."""
+    """Own message without acknowledgement. `doubt` is the probability that all filters that contained it were wrong."""
 
     sent: int = 1
     """Number of times it was sent."""
     due_ms: int = 0
     """Time of the next resend."""
     members: list[bytes] = field(default_factory=list)
-    """Members whose filters had it: 8 bytes of a hash of each."""
+    """Members whose filters contained it: 8 bytes of a hash of each id."""
     doubt: float = 1.0
 
     @property
     def is_possibly_acknowledged(self) -> bool:
-        """True if a filter had it."""
+        """True if a filter contained it."""
         return bool(self.members)
 
     def packed(self) -> bytes:
@@ -143,7 +143,7 @@ class Gap:
     requested: int
     """Number of times a repair was requested."""
     notified_by: str | None = None
-    """Sender of the sync message that listed it. None: a message waits for it."""
+    """Sender of the message that listed it without waiting for it. None if a message waits for it."""
     causes: list[str] = field(default_factory=list)
     """Senders of messages that listed it (`cablestore.sds.causes`)."""
     is_postponed: bool = False
@@ -162,7 +162,7 @@ def gap_of(row: bytes) -> Gap:
 
 
 class Head(NamedTuple):
-    """Message of the log that no other one lists, and when a member other than its sender last listed it."""
+    """Message that no message of the log lists. At `named_ms`, a member other than its sender last listed it."""
 
     named_ms: int
     sender_id: str
@@ -198,7 +198,7 @@ class Counters:
     waiting_size_bytes: int = 0
     missing: int = 0
     lost: int = 0
-    """Messages declared lost because they could not be retrieved. One that arrives later does not count."""
+    """Messages declared lost because they could not be retrieved, without messages that arrived later."""
     heads: int = 0
     answers: int = 0
     sync_ms: int = 0
@@ -207,7 +207,7 @@ class Counters:
     """Place up to which own messages were compared with the last filter."""
     senders: int = 0
     notified: int = 0
-    """Missing messages that only sync messages listed."""
+    """Missing messages for which no message waits."""
     causes: int = 0
     """Senders with an account, because they listed missing messages."""
     indexed: int = 0
@@ -219,7 +219,7 @@ class Counters:
 
 
 INDEXED: Final = 1
-"""Current version of the indexes by sender. Versions up to 0.12 had none."""
+"""Current version of the indexes by sender. Versions of cablestore up to 0.12 did not write them."""
 _FIRST_COUNTERS: Final = Counters.__slots__.index("senders")
 """Number of counters in the first version that stored logs."""
 

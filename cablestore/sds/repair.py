@@ -1,7 +1,7 @@
 """Delays and response groups: which members repair a missing message, and when (SDS, "SDS Repair"). Pure.
 
-Both are computed from a hash of ids. Therefore members do not request or answer all at once, and need no messages to
-agree on that.
+Both are computed from hashes of ids. Therefore members do not all request or answer at once, and need not send messages
+to agree on that.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class RepairParameters:
     """Parameters of repairs, the same for all members of a channel.
 
     A repair is requested `t_min_ms` to `t_max_ms` after the gap was detected. One of `groups` groups answers it within
-    `t_max_ms`. The defaults are those of @waku/sds. Raises SdsError for invalid values.
+    `t_max_ms`. @waku/sds uses the same defaults. Raises SdsError for invalid values.
     """
 
     t_min_ms: int = 30_000
@@ -63,6 +63,6 @@ def response_delay_ms(
 def is_in_response_group(
     participant_id: str, sender_id: str, message_id: str, parameters: RepairParameters, dialect: SdsDialect
 ) -> bool:
-    """Return True if this participant must answer requests for a message. Its author always must."""
+    """Return True if this participant must answer requests for a message. Its author must always answer."""
     own = abs(dialect.repair_hash(participant_id + message_id))
     return own % parameters.groups == abs(dialect.repair_hash(sender_id + message_id)) % parameters.groups

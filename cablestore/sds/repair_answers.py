@@ -58,7 +58,7 @@ def _claim(state: ChannelState, part: bytes, by: str) -> Claim:
 
 
 def answered(state: ChannelState, message: SdsMessage) -> None:
-    """Remove a request after another member sent the same message. A different message is not an answer."""
+    """Remove a request after another member sent the same message. Another message with its id is not an answer."""
     if not state.counters.answers or state.answers.get(message.message_id.encode()) is None:
         return
     place = place_of(message.lamport_ms or 0, message.message_id)

@@ -54,48 +54,48 @@ class Settings:
     """None disables requests for repairs and answers to them."""
     repairs_per_message: int = 3
     repair_backoff: Backoff = Backoff(120_000, 3_600_000)
-    """Added to T_req after an unanswered request."""
+    """Delay that is added to T_req after an unanswered request."""
 
     history_length: int = 2
     """Number of the newest messages of the log in a causal history."""
     heads: int = 16
-    """Number of additional heads in it: messages that no message of the log lists, the oldest first."""
+    """Maximum number of additional heads in a causal history: messages that no message of the log lists."""
     heads_in_sync: int = 100
-    """The same for sync messages."""
+    """Maximum number of additional heads in a sync message."""
 
     resend: Backoff = Backoff(30_000, 10 * _MINUTE_MS)
     """Delay before an unacknowledged message is resent."""
     resend_possibly: Backoff = Backoff(2 * _MINUTE_MS, 20 * _MINUTE_MS)
-    """The same for a possibly acknowledged message."""
+    """Delay before a possibly acknowledged message is resent."""
     resends: int = 10
-    """Maximum number of resends. The message stays in the log, so sync messages list it and repairs find it."""
+    """Maximum number of resends. The message remains in the log, so sync messages list it and repairs find it."""
     filters_that_acknowledge: int | None = None
-    """Number of members whose filters acknowledge a message together; None: only a causal history does."""
+    """Number of members whose filters together acknowledge a message. None: only causal histories acknowledge it."""
     most_doubt: float = 1e-6
     """Maximum probability that all of these filters were wrong."""
 
     retrieve: Backoff = Backoff(10_000, 10 * _MINUTE_MS)
     """Delay before the application must try again to retrieve a missing message."""
     lost_after_ms: int | None = 24 * 60 * _MINUTE_MS
-    """Time after which a missing message is declared lost and its dependents are delivered without it; None: never."""
+    """Time after which a missing message is declared lost, and its dependents are delivered. None: never."""
 
     sync_interval_ms: int | None = 30_000
-    """A sync message is sent after one to two times this interval, if there are changes; None: never."""
+    """Minimum interval of sync messages. A random part of it is added. None: sync messages are not sent."""
 
     def __post_init__(self) -> None:
         self.dialect.filter_hash("")  # raises early if the hash is not installed
         longest = self.history_length + max(self.heads, self.heads_in_sync)
         if self.history_length < 1 or min(self.heads, self.heads_in_sync) < 0 or longest > MAX_SDS_HISTORY:
             raise SdsError(
-                f"invalid length of a causal history: expected 1 to {MAX_SDS_HISTORY} messages, these settings allow "
-                f"{longest}"
+                f"invalid length of a causal history: expected 1 to {MAX_SDS_HISTORY} messages, but these settings "
+                f"allow {longest}"
             )
         if not 0 <= self.repairs_per_message <= MAX_SDS_REPAIR_REQUESTS:
             raise SdsError(
                 f"invalid repairs_per_message: expected 0 to {MAX_SDS_REPAIR_REQUESTS}, got {self.repairs_per_message}"
             )
         if self.resends < 0 or (self.filters_that_acknowledge or 1) < 1:
-            raise SdsError("`resends` must be 0 or more, `filters_that_acknowledge` None or 1 or more")
+            raise SdsError("`resends` must be at least 0, and `filters_that_acknowledge` must be None or at least 1")
         for name in ("lost_after_ms", "sync_interval_ms"):
             value = getattr(self, name)
             if value is not None and value < 1:

@@ -1,4 +1,4 @@
-"""Shares of a channel's space, and the messages that are dropped without space: the largest share loses first. Pure.
+"""Shares of a channel's space. When the space is full, messages of the largest share are dropped. Pure.
 
 Each sender whose messages entered the log has a separate share, up to MAX_SDS_SHARES senders. All others have one
 common share: names cost nothing, so invented names must not get more space than one member.
@@ -15,9 +15,9 @@ from cablestore.limits import MAX_SDS_SHARES
 from cablestore.sds.state import ChannelState
 
 STRANGERS: Final = ""
-"""Share of all senders without a separate one."""
+"""Share of all senders without a separate share."""
 FREED_PART: Final = 8
-"""Fraction of the space that is freed at once, because finding the fullest share reads all claims."""
+"""Divisor: this part of the space is freed at once, because finding the fullest share reads all claims."""
 
 
 class Claim(NamedTuple):
@@ -30,7 +30,7 @@ class Claim(NamedTuple):
 
 
 def note_sender(state: ChannelState, sender_id: str) -> None:
-    """Assign a separate share to a sender whose message entered the log, if one is left."""
+    """Assign a separate share to a sender whose message entered the log, if fewer than MAX_SDS_SHARES are assigned."""
     counters, part = state.counters, sender_id.encode()
     if counters.senders < MAX_SDS_SHARES and part and state.senders.get(part) is None:
         state.senders.put(part, b"")
@@ -44,9 +44,9 @@ def share_of(state: ChannelState, sender_id: str) -> str:
 
 
 def losers(claims: Iterable[Claim], surplus: int) -> set[bytes]:
-    """Return the keys to drop to free `surplus`: the fullest share's largest claims, the last first.
+    """Return the keys of the claims to drop to free `surplus`, always the largest claim of the fullest share.
 
-    In the share of strangers, those of the fullest sender are dropped first.
+    In the share of strangers, the claims of the sender with the largest sum are dropped first.
     """
     held: Counter[str] = Counter()
     by_sender: Counter[str] = Counter()

@@ -21,7 +21,7 @@ class ChannelState:
     """State of one channel, over one state of the database.
 
     `rolling` is the channel's filter after the last write of the same writer. Without it, the filter is read. Events
-    change it: a caller that does not write the rows must not use it again.
+    change the filter, so a caller that does not write the rows must discard it.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class ChannelState:
         """True if a version without indexes by sender wrote the state."""
         self._before = row
         self.kept_filter = rolling
-        """Filter, if it was needed. After `rows`, it is that of the state after the write."""
+        """Filter, or None if it was not used. After `rows`, it is the filter after the write."""
         self._newest: list[bytes] | None = None
         self.reviewed: tuple[tuple[int, int, int], list[tuple[bytes, tuple[int, ...]]]] | None = None
         """Own messages to compare with filters in this write: see `acknowledgements`."""
@@ -128,7 +128,7 @@ class ChannelState:
     # --- ids and messages --------------------------------------------------------------------------
 
     def known(self, message_id: str) -> Known | None:
-        """Return the state of an id, None if it has none."""
+        """Return the state of an id, or None if it does not have a row."""
         return known_of(self.ids.get(message_id.encode()))
 
     def is_here(self, message_id: str) -> bool:
@@ -137,7 +137,7 @@ class ChannelState:
         return known is not None and known.state in {MessageState.LOGGED, MessageState.WAITING}
 
     def logged_place(self, message_id: str) -> bytes | None:
-        """Return the place of a message in the log, None if it is not in the log."""
+        """Return the place of a message in the log, or None if it is not in the log."""
         known = self.known(message_id)
         if known is None or known.state is not MessageState.LOGGED:
             return None
@@ -183,7 +183,7 @@ class ChannelState:
 
     @staticmethod
     def set_timer(timers: Table, part: bytes, before_ms: int | None, due_ms: int | None) -> None:
-        """Move a timer from one time to another; None is never."""
+        """Move a timer from one time to another. None means that the timer is not set."""
         if before_ms is not None and before_ms != due_ms:
             timers.delete(time_part(before_ms) + part)
         if due_ms is not None:
@@ -197,7 +197,7 @@ class ChannelState:
     # --- the write -------------------------------------------------------------------------------------
 
     def rows(self) -> dict[bytes, bytes | None]:
-        """Return all changes, None for deleted rows, with the filter's blocks.
+        """Return all changed rows, with the filter's blocks. The value of a deleted row is None.
 
         Write them all at once, or not at all.
         """

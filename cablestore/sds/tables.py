@@ -20,10 +20,10 @@ TIME_SIZE_BYTES: Final = 8
 STATE: Final = b"state"
 """One row: counters, the Lamport clock, and the sender and the filter with which the channel was opened."""
 LOG: Final = b"sorted"
-"""place -> message: the log in its order. It is read from its end, which LevelDB finds from the row after it, always
-STATE. If rows of the next table were deleted, each read would scan thousands of deleted rows."""
+"""place -> message: the log in its order. LevelDB reads it backwards from the row after it, which is always STATE. If
+the next table contained deleted rows, each read would scan thousands of them."""
 IDS: Final = b"ids"
-"""id -> its state: logged, waiting or lost."""
+"""id -> its state, a `MessageState`."""
 OUTGOING: Final = b"outgoing"
 """place -> attempts and filters: own messages without acknowledgement."""
 WAITING: Final = b"waiting"
@@ -39,7 +39,7 @@ RANKS: Final = b"ranks"
 REQUESTS: Final = b"requests"
 """sender, time, id: repair requests of each cause."""
 SUPPORT: Final = b"support"
-"""level, time, id: repair requests, first those of the gaps that most senders listed."""
+"""level, time, id: repair requests, first the requests for gaps that most senders listed."""
 RETRIEVALS: Final = b"retrievals"
 """sender, time, id: retrievals of each cause."""
 HEADS: Final = b"loose"
@@ -55,7 +55,7 @@ OUTBOX: Final = b"outbox"
 SENDERS: Final = b"senders"
 """sender: a member whose messages entered the log and who has a separate share of the space."""
 SYNC_IDS: Final = b"sync-ids"
-"""share, place of a sync message; the newest ones of each share."""
+"""share, place of a sync message; only the newest sync messages of each share."""
 RESEND: Final = b"due-resend"
 """time, place: timers, one table for each kind."""
 RETRIEVE: Final = b"due-retrieve"
@@ -85,7 +85,7 @@ def id_of(place: bytes) -> str:
 
 
 def sized_prefix(name: str) -> bytes:
-    """Return the key prefix of one id or sender: its length and name, so that it is not a prefix of another's."""
+    """Return the key prefix of an id or sender: its length and name, so that it does not begin another prefix."""
     encoded = name.encode()
     return len(encoded).to_bytes(2, "big") + encoded
 
@@ -123,7 +123,7 @@ class Table:
         self._scan = overlay.scan
 
     def get(self, part: bytes) -> bytes | None:
-        """Return the row at a key part, None if it does not exist."""
+        """Return the row at a key part, or None if it does not exist."""
         return self._get(self._prefix + part)
 
     def put(self, part: bytes, value: bytes) -> None:
@@ -135,7 +135,7 @@ class Table:
         self.changes[self._prefix + part] = None
 
     def take(self, part: bytes) -> bytes:
-        """Return a row that must exist. Raises CorruptStoreError if it does not."""
+        """Return a row that must exist. Raises CorruptStoreError if it is missing."""
         row = self.get(part)
         if row is None:
             raise CorruptStoreError(

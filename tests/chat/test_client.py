@@ -205,7 +205,7 @@ def test_the_mouse_chooses_channels_and_messages_and_scrolls(drive: Drive) -> No
         assert app.messages.chosen is not None
         await pilot._post_mouse_events([MouseScrollUp], "#messages")
         assert not app.messages.is_at_end
-        assert "End for the newest" in shown(app)
+        assert "End shows the newest" in shown(app)
 
     drive(run, store)
 

@@ -92,9 +92,9 @@ def walk(looks: CheckedClient, marked: str) -> Iterator[str]:
     looks.press("/mute muted\r", "#muted")
     unfold(looks)
     mark(looks, marked)
-    looks.press("\x1b[1;5H", "for the newest")  # Ctrl+Home
+    looks.press("\x1b[1;5H", "shows the newest")  # Ctrl+Home
     looks.client.press("\x1b[1;5F")  # Ctrl+End
-    wait_until(lambda: "for the newest" not in looks.sees.text)
+    wait_until(lambda: "shows the newest" not in looks.sees.text)
 
 
 def unfold(looks: CheckedClient) -> None:

@@ -75,9 +75,9 @@ def test_the_keys_of_the_file_are_used_and_shown(
     sees.shows("Copied")
     assert client.clipboard == "text 59"
     client.press("\x1b[5~")
-    sees.shows("F2 for the newest")
+    sees.shows("F2 shows the newest")
     client.press(F2)
-    wait_until(lambda: "for the newest" not in sees.text, lambda: sees.text)
+    wait_until(lambda: "shows the newest" not in sees.text, lambda: sees.text)
     sees.shows("1 member")
     client.press(CTRL_Q)
     wait_until(lambda: "1 member" not in sees.text, lambda: sees.text)

@@ -52,7 +52,7 @@ def test_words_of_all_languages_are_printed_unchanged_in_aligned_columns(start_c
     client.press("\x1bOP")
     wait_until(lambda: "Keys and commands" not in screen.text, lambda: screen.text)
     client.press("\x1b[5~")
-    screen.shows("Ctrl+End for the newest")
+    screen.shows("Ctrl+End shows the newest")
     assert columns_of(screen, "1 member") == {members}
     assert client.end(CTRL_Q) == 0
 

@@ -151,9 +151,9 @@ def test_the_reason_of_a_failed_connection_is_shown(start_chat: Start, serving: 
             (("--connect", nobody, "--cabal-key", KEY), f"not connected: no peer at {nobody}"),
             (
                 ("--connect", with_key, "--cabal-key", OTHER_KEY),
-                f"not connected: wrong cabal key? {with_key} closed in the handshake",
+                f"not connected: wrong cabal key? {with_key} closed the connection",
             ),
-            (("--connect", with_key), f"not connected: no cabal key here? {with_key} closed in the handshake"),
+            (("--connect", with_key), f"not connected: cabal key missing here? {with_key} closed the connection"),
             (("--connect", without), "1 peer, in step, not encrypted"),
         ):
             client, sees = open_client(start_chat, "-s", "client", *options)

@@ -286,7 +286,7 @@ def test_a_client_works_through_a_program_that_offers_its_store(start_chat: Star
         sees.shows("hello")
         with connect(tmp_path / "store") as store:
             assert [message.text for message in store.messages("default").messages] == ["hello"]
-    sees.shows("not connected: the other program has exited. The client resumes")
+    sees.shows("not connected: the other program has exited. Start it again. The client")
     with owner_of(tmp_path / "store"):
         sees.shows("offline")
         client.type("again")

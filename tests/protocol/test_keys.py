@@ -62,7 +62,7 @@ def test_malformed_hex_raises_an_error(text: str) -> None:
 @pytest.mark.parametrize("text", ["zz" * 32, "5eed", "5eed" * 17])
 def test_a_malformed_secret_is_not_shown(text: str) -> None:
     with pytest.raises(
-        DecodeError, match=f"a key must have 64 hex digits. The given one, not shown here, has {len(text)} characters"
+        DecodeError, match=f"a key must have 64 hex digits, got {len(text)} characters. They are secret"
     ) as error:
         parse_hex(text, "a key", is_secret=True)
     assert text[:4] not in str(error.value)

@@ -360,5 +360,5 @@ def test_the_number_of_names_in_one_message_is_limited(dialect: Dialect, monkeyp
         if count == 3:
             assert decode_message(frame, dialect) == ListResponse(request_id, ("a",) * 3)
         else:
-            with pytest.raises(DecodeError, match="more than 3 channels"):
+            with pytest.raises(DecodeError, match="too many channels in a message: the maximum is 3"):
                 decode_message(frame, dialect)

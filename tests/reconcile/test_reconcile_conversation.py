@@ -368,7 +368,7 @@ def test_unstored_batches_have_a_limit() -> None:
         side.talk.receive(hello(), at_s=0.0)
         for batch in range(limits.MAX_TALK_BATCHES):
             assert side.talk.receive(encode_frame(7, PostsFrame(batch, ())), at_s=0.0)
-        with pytest.raises(ReconcileError, match="at most 4 unconfirmed batches"):
+        with pytest.raises(ReconcileError, match="too many unconfirmed batches: the maximum is 4"):
             side.talk.receive(encode_frame(7, PostsFrame(4, ())), at_s=0.0)
 
 
@@ -466,7 +466,7 @@ def test_held_frames_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
         assert 1 <= sum(isinstance(message, PostsFrame) for message in side.said) <= 4
         for _ in range(limits.MAX_TALK_HELD_FRAMES):
             side.take(encode_frame(7, PayloadFrame(nothing)))
-        with pytest.raises(ReconcileError, match="more than 16 frames of the peer wait"):
+        with pytest.raises(ReconcileError, match="too many frames of the peer wait: the maximum is 16"):
             side.take(encode_frame(7, PayloadFrame(nothing)))
 
 
@@ -498,7 +498,7 @@ def test_audits_of_a_peer_have_a_limit() -> None:
         side.take(hello(purpose=Purpose.AUDIT))
         for _ in range(limits.MAX_TALK_QUESTIONS):
             side.take(question)
-        with pytest.raises(ReconcileError, match="more than 8 sums requests"):
+        with pytest.raises(ReconcileError, match="too many sums requests: the maximum is 8"):
             side.take(question)
 
 
@@ -507,7 +507,7 @@ def test_an_agreement_to_more_than_was_requested_is_rejected() -> None:
     with Side(store, Terms(from_ms=1_000)) as side:
         side.talk.begin()
         number, _ = decode_frame(side.output()[0])
-        with pytest.raises(ReconcileError, match="more than was requested"):
+        with pytest.raises(ReconcileError, match="accepted terms that were not requested"):
             side.take(encode_frame(number, Accepted(Terms())))
 
 

@@ -164,10 +164,10 @@ def test_the_size_of_a_filter_is_limited() -> None:
     most = (limits.MAX_SDS_FILTER_SIZE_BYTES * 8 - 1) // 15
     largest = FilterParameters(most)
     assert largest.size_bytes <= limits.MAX_SDS_FILTER_SIZE_BYTES
-    with pytest.raises(SdsError, match=r"the maximum is 262144 and 32"):
+    with pytest.raises(SdsError, match=r"the maximum is 262144 bytes and 32 bits"):
         FilterParameters(most + 1)
     assert FilterParameters(10, 1e-9).hashes == 30
-    with pytest.raises(SdsError, match=r"33 bits per id, the maximum is 262144 and 32"):
+    with pytest.raises(SdsError, match=r"33 bits per id, the maximum is 262144 bytes and 32 bits"):
         FilterParameters(10, 2e-10)
     assert FilterParameters(10, 0.99).hashes == 1
     for dialect in (SPEC, NIM):

@@ -47,7 +47,7 @@ def test_the_longest_accepted_message_is_sent_with_filter_and_repairs(dialect: S
         except SdsError:
             fits_not = middle
     ann = with_longest_requests(dialect)
-    with pytest.raises(SdsError, match="with room for its filter and repairs"):
+    with pytest.raises(SdsError, match="before its filter and repairs are added"):
         ann.channel.send(bytes(fits_not), ann.now_ms)
     ann.channel.send(bytes(fits), ann.now_ms)
     [data] = [effect.data for effect in ann.effects() if isinstance(effect, Send)]

@@ -137,7 +137,7 @@ def test_too_many_missing_dependencies_reject_a_message_but_are_requested() -> N
     late = content("late", *names, at=5_000)
     received = bob.received(late)
     assert received.verdict is ReceiveResult.REFUSED
-    assert "more than 256 missing messages" in (received.reason or "")
+    assert "too many missing dependencies: the maximum is 256" in (received.reason or "")
     assert len(list(bob.channel.missing())) == limits.MAX_SDS_UNMET
     bob.receives(*(content(name, at=i) for i, name in enumerate(names)))
     assert bob.receives(late) == [ReceiveResult.DELIVERED]
