@@ -64,7 +64,11 @@ KNOWN: Final = (
         "End the options for spark-submit with pyspark-shell",
         ("PYSPARK_SUBMIT_ARGS",),
     ),
-    KnownFailure(r"Failed to create (any |a )?(local )?dir", "Name a writable folder", _OF_FOLDERS),
+    KnownFailure(
+        r"Failed to create (any |a )?(local )?dir",
+        "Pass a writable local folder with --work, or configure one on the workers",
+        _OF_FOLDERS,
+    ),
     KnownFailure(
         r"UnknownHostException|BindException|UnresolvedAddressException|[Cc]an't assign requested address",
         "Set a name and an address of this machine for the driver",

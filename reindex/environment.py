@@ -101,10 +101,10 @@ def _require_version(home: Path, version: str) -> None:
 
 @contextmanager
 def plain_path(folder: Path) -> Iterator[Path]:
-    """Yield a path to a folder without special characters for Spark, Java, its launcher or a locale.
+    """Yield a path to a folder that contains only characters that Spark, Java and every locale accept.
 
-    Spark splits a list of folders at its commas. Java cannot open a folder whose name is outside the locale. For a
-    folder with another path, the result is a link in a temporary folder.
+    Spark splits a list of folders at its commas. Java cannot open a folder whose name is outside the locale. If the
+    path contains other characters, the result is a link in a temporary folder, or `folder` if none is writable.
     """
     temporary = (parent for parent in (tempfile.gettempdir(), "/tmp", "/var/tmp") if _PLAIN.fullmatch(parent))  # noqa: S108 - the folder in it is private
     parent = next((parent for parent in temporary if os.access(parent, os.W_OK)), None)

@@ -62,7 +62,7 @@ def claim_work(work: Location, local: Path | None) -> tuple[ObjectFolder, Path]:
     if folder.is_local:
         return folder, folder.path
     if local is None:
-        raise ReindexError(f"{folder} is not on this machine. Name a folder on this machine for Spark's own files")
+        raise ReindexError(f"{folder} is not on this machine. Set `local` to a folder for Spark's own files")
     claim_folder(folder_of(local))
     return folder, local.absolute()
 

@@ -299,7 +299,10 @@ class _NewGeneration:
                 yield from chain.from_iterable(read_rows(self.derived.folder, segment))
 
     def _outdated(self, live: Reader, views: frozenset[str]) -> list[Summary]:
-        """Return the summaries of the rebuilt views that depend on local-only posts, which the segments lack."""
+        """Return the summaries of the rebuilt views if the store has local-only posts, otherwise [].
+
+        The segments lack local-only posts, so these summaries are outdated.
+        """
         has_own = next(live.prefix(PRIVATE_PREFIX), None) is not None
         return [each for each in summaries(self.catalog) if has_own and self.catalog.view_of(each.prefix) in views]
 

@@ -150,7 +150,7 @@ def read_rows(folder: ObjectFolder, segment: RowSegment) -> Iterator[list[Row]]:
     file = folder.file(segment.file)
     for block in read_segment(file, segment.blake3):
         if {*map(type, block)} - {tuple} or {*map(len, block)} - {_ROW_FIELDS}:
-            raise ExportError(f"{file} does not contain rows. Remove the folder and run again")
+            raise ExportError(f"{file} does not contain rows. Remove {folder}, then run the command again")
         yield list(block)
 
 

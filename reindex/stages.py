@@ -157,7 +157,7 @@ def derive_rows(
 
 
 def _build(run: Stages, job: ReindexJob, partitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Build all wanted buckets, and return their reports. Tasks share buckets, because many are small."""
+    """Build all wanted buckets, and return their reports. A task may build several buckets, because many are small."""
     runs = tuple(report["run"] for report in partitions)
     wanted = [index for index, is_wanted in enumerate(job.wanted) if is_wanted]
     return run.each("build", "built", wanted, tasks.build(job, runs), shares_for(job.inputs))

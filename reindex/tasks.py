@@ -184,7 +184,7 @@ def check_pieces(derived: Iterable[dict[str, Any]], built: Iterable[dict[str, An
     if written != read:
         raise ReindexError(
             f"the runs in {folder} were damaged or changed: buckets were not built from the pieces that were derived. "
-            "Check the disk, remove the folder and run again"
+            "Check the disk, remove this folder, then run the command again"
         )
 
 

@@ -21,6 +21,7 @@ from cablestore.files import Location, ObjectFolder, folder_of
 from cablestore.index.batches import Progress, no_progress
 from cablestore.index.signatures import SignatureVerifier
 from cablestore.index.verdict import Outcome
+from cablestore.plurals import counted
 from cablestore.protocol.dialect import dialect_named
 from cablestore.store.intake import Intake
 from cablestore.store.options import system_clock_ms
@@ -74,8 +75,8 @@ def _rejected_in(place: ObjectFolder, piece: Piece, rejected: list[Outcome]) -> 
     first = rejected[0]
     return BackupProblem(
         piece.file,
-        f"{place.file(piece.file)} contains {len(rejected):,} posts that a restore rejects, such as "
-        f"{first.hash.hex()} ({first.verdict.value}): someone changed the backup. Run `cablestore backup --full`",
+        f"{place.file(piece.file)} contains {counted(len(rejected), 'post')} that a restore rejects, such as "
+        f"{first.hash.hex()} ({first.verdict.value}). Someone changed the backup. Run `cablestore backup --full`",
     )
 
 

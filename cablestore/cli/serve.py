@@ -221,7 +221,7 @@ def _safe_on_terminals(_: Any, __: str, fields: structlog.typing.EventDict) -> s
     "--moderation-seed",
     type=values.moderation_seed,
     metavar="@FILE|HEX",
-    help="Moderation seed to join the cabal with: its users are admins or mods, until it is revoked.",
+    help="Moderation seed for joining the cabal. Its users are admins or mods until you revoke the seed.",
 )
 @click.option(
     "--follow/--no-follow",

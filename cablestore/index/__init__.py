@@ -1,1 +1,1 @@
-"""Rows of any catalog of views: planning, writing, rebuilding and checking them, independently of the views."""
+"""Write, rebuild and check the rows of any catalog of views. This package does not import `cablestore.views`."""

@@ -173,7 +173,7 @@ def _check_arrivals(reader: Reader, report: CheckReport) -> None:
     try:
         report.following = arrival_log.next_sequence(reader)
         if report.following < following:
-            report.note_problem("a next number that is already used", "arrival log", arrival_log.NEXT_KEY)
+            report.note_problem("a stored next number that an entry already has", "arrival log", arrival_log.NEXT_KEY)
     except CorruptStoreError as error:
         report.note_problem(f"a damaged row ({error})", "arrival log", arrival_log.NEXT_KEY)
 
@@ -186,7 +186,7 @@ def _check_local(reader: Reader, report: CheckReport) -> None:
     for hash_hex, author in reader.local_rows(CONFIRMED):
         if not reader.is_buried(hash_hex, author):
             report.note_problem(
-                "a post known as deleted, without its tombstone", "local", local_key(CONFIRMED, hash_hex)
+                "a post recorded as deleted, without a tombstone", "local", local_key(CONFIRMED, hash_hex)
             )
     for hash_hex, _ in reader.local_rows(DROPPED):
         if reader.has(hash_hex):

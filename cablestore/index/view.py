@@ -108,9 +108,9 @@ class Fold:
     refold: Callable[[Reader, bytes], bytes | None]
     """Returns the part of a key after a post of its group was removed, None if no part remains.
 
-    It is called when a post is deleted or discarded, because a part cannot be subtracted. It reads the remaining rows
-    of any view, except folds, tallies and summaries, which change later in the same write. Its result must equal the
-    merged parts of all remaining posts. It should need few rows: a view keeps rows in order of time for this.
+    The store calls it when a post is deleted or discarded, because a part cannot be subtracted. It may read the
+    remaining rows of any view, but not folds, tallies or summaries, which change later in the same write. Its result
+    must equal the merged parts of all remaining posts. A view should keep rows in order of time, so that few are read.
     """
     merge: Callable[[bytes, bytes], bytes] = max
     """Merges two parts of one key. The default returns the greater bytes."""

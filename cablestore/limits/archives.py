@@ -62,7 +62,7 @@ MAX_DATASETS: Final = 100_000
 dataset."""
 
 MAX_DATASET_LIST_SIZE_BYTES: Final = 67_108_864
-"""Dataset list of a node, which a client loads into memory: 600 bytes for each of MAX_DATASETS datasets."""
+"""Dataset list of a node. Clients load it into memory. It has room for MAX_DATASETS datasets of 600 bytes."""
 
 MIN_FREE_DISK_SIZE_BYTES: Final = 67_108_864
 """Disk space that a content store and a download leave free, so that the message store can still write."""

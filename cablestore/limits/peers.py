@@ -201,11 +201,11 @@ MIN_MESSAGE_BYTES_PER_S: Final = 100
 """Receive rate of a message below which a second counts as slow. The slowest links in use carry thousands."""
 
 MAX_SLOW_S: Final = 60
-"""Slow seconds of one message after which the peer is disconnected."""
+"""Number of slow seconds of one message after which the node disconnects the peer."""
 
 MAX_SLOW_FIRST_S: Final = 20
-"""Slow seconds of the first message of a peer after which the peer is disconnected. Until this message, the peer is
-unknown, as in a handshake."""
+"""Number of slow seconds of the first message after which the node disconnects the peer. The limit is lower than
+MAX_SLOW_S, because the peer has not sent a complete message yet."""
 
 IDLE_TIMEOUT_S: Final = 600.0
 """Time without a byte after which a connection without live requests is closed. Cable has no ping."""

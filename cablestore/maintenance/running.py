@@ -39,7 +39,7 @@ class Maintenance:
         return self._backups.state
 
     def change(self, plan: MaintenancePlan) -> None:
-        """Follow another plan from now on. A backup or a step of a removal in progress is completed."""
+        """Replace the plan. A running backup continues with the old plan, and a running removal ends after its step."""
         self._backups.change(plan.backup)
         self._retention.change(plan.ages)
 
@@ -48,7 +48,7 @@ class Maintenance:
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
-        """End the tasks. A step in progress is completed, and a backup in progress is stopped."""
+        """End the tasks: stop a running backup, and complete the current step of a removal."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

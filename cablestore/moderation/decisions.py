@@ -204,7 +204,10 @@ class Decisions:
         return self._doing(Action.DROP_POST, post_hash, channel, author)
 
     def unseen_post_dropped_by(self, post_hash: bytes) -> ModerationAct | None:
-        """Return the action that drops a post known only by its hash, in the channel of the action."""
+        """Return an action that drops a post of unknown author and channel, or None.
+
+        Each action counts in its own channel, or in the whole cabal.
+        """
         contexts = self._known.contexts_on(post_hash, Action.DROP_POST)
         found = (self.post_dropped_by(post_hash, None, context) for context in contexts)
         return next((act for act in found if act is not None), None)

@@ -78,9 +78,10 @@ class Dial:
             self._due.set()
 
     def network_changed(self) -> None:
-        """End the pause as `retry_now` does.
+        """End the pause, as `retry_now` does.
 
-        The length of pauses restarts at most once in `limits.LONGEST_RETRY_S`, because some networks change often.
+        Later pauses become short again at most once every `limits.LONGEST_RETRY_S` seconds, because some networks
+        change often.
         """
         if self._connected_s is None:
             if self._clock() - self._fresh_s >= limits.LONGEST_RETRY_S:

@@ -73,9 +73,9 @@ class PeerLink(asyncio.Protocol, ABC):
         self._since_ms = 0
         self.is_ours: Final = dialed is not None
         self.closed: Final[asyncio.Future[str]] = context.loop.create_future()
-        """Done with the reason when the connection has ended."""
+        """Completes with the reason when the connection has ended."""
         self.established: Final[asyncio.Future[bool]] = context.loop.create_future()
-        """Done with True when messages can be exchanged, with False if the connection ends earlier."""
+        """Completes with True when messages can be exchanged, with False if the connection ends earlier."""
         self.is_established = False
         """True if messages can be exchanged. It remains True after the end of the connection."""
         self.began_s = self.received_s = context.loop.time()

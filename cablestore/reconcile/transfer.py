@@ -121,9 +121,13 @@ def decode_message(content: bytes, dialect: SyncDialect) -> Transferred:
         message = found.get(form.message_field)
         topic = found.get(form.topic_field, None if form.has_topic else b"")
         if not isinstance(message, bytes):
-            raise ReconcileError(f"a transferred frame has no message in its field of {dialect.name}")
+            raise ReconcileError(
+                f"invalid transfer frame of {dialect.name}: field {form.message_field} does not contain a message"
+            )
         if not isinstance(topic, bytes):
-            raise ReconcileError(f"a transferred frame has no topic in its field of {dialect.name}")
+            raise ReconcileError(
+                f"invalid transfer frame of {dialect.name}: field {form.topic_field} does not contain a topic"
+            )
         return Transferred(decode_waku(message), topic.decode())
     except UnicodeDecodeError:
         raise ReconcileError("the topic of a transferred message is not UTF-8") from None

@@ -261,8 +261,8 @@ class RemoteStore(_Store, Closable, ProcessBound):
         self._link = link
         self._calls = _Calls(link)
         self.moderation = RemoteModerator(self._calls)  # type: ignore[misc] # type checkers see a CableStore
-        """Roles, hidden, dropped and blocked users, posts and channels, and the moderation actions of the user."""
-        self.local = RemoteLocalValues(self._calls)  # type: ignore[misc] # the same
+        """Moderation: roles, hidden and dropped posts, users and channels, blocked users, and own actions."""
+        self.local = RemoteLocalValues(self._calls)  # type: ignore[misc] # as above
         """Local values of the user: drafts, muted channels, values of clients. They never leave the machine."""
         self.node: Final = RemoteNode(self._calls)
         """Node that connects the store to peers."""

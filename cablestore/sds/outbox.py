@@ -54,7 +54,7 @@ def _unpacked(value: Any) -> Any:
 
 
 def add_delivered(state: ChannelState, place: bytes) -> None:
-    """Add the delivery of the message at a place of the log to the outbox."""
+    """Add the delivery of a message to the outbox. The message is at `place` in the log."""
     state.append_effect(pack([_DELIVER, place]))
 
 
@@ -72,7 +72,7 @@ def check_sendable(state: ChannelState, message: SdsMessage) -> None:
 
 
 def add_send(state: ChannelState, place: bytes, reason: Reason, requests: tuple[HistoryEntry, ...] = ()) -> None:
-    """Add the sending of the message at a place of the log to the outbox."""
+    """Add the sending of a message to the outbox. The message is at `place` in the log."""
     state.append_effect(pack([_SEND_LOGGED, reason.value, place, requests]))
 
 
@@ -113,10 +113,10 @@ def effect_of(state: ChannelState, row: bytes) -> Effect:
 
 
 def _send(state: ChannelState, message: SdsMessage, reason: Reason) -> Send:
-    """Return the effect with its bytes.
+    """Return the effect that sends a message. Add the filter to this member's messages, except ephemeral ones.
 
-    Messages of other members are sent without a filter: their filter is not stored, and receivers would take our filter
-    for their filter.
+    The filters of other members are not stored. If this member's filter were added to their messages, receivers would
+    attribute it to them.
     """
     if message.sender_id == state.sender_id and reason is not Reason.EPHEMERAL:
         message = replace(message, bloom_filter=state.filter.wire())

@@ -45,9 +45,9 @@ class Inspection(ABC):
     def rows_of(self, digest: bytes) -> list[Row]:
         """Return the rows of a stored or deleted post.
 
-        * the post's own rows in the views;
-        * rows that refer to the post: in the reverse hash map, and tombstones;
-        * folds and tallies of cablestore's own views, which merge values of the post.
+        * the post's rows in the views, and its row in the reverse hash map;
+        * its tombstones, and the row that marks it as their target;
+        * the folds and tallies of cablestore's own views that merge values of the post.
         """
         check_id("digest", digest)
         with self._reading() as reader:

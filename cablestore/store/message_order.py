@@ -152,7 +152,11 @@ class MessageOrder:
             row = following
 
     def _links_to_older(self, row: TextRow, previous: bytes) -> bool:
-        """Return True if the text and the texts that it links to are not moved, and no text is moved to its time."""
+        """Return True if the text is in order of time: all texts that it links to are older.
+
+        Returns False if one of these texts is moved, if another text is moved to the time of this text, or if too many
+        links must be followed. `previous` is the text before this one, or b"".
+        """
         sort_time, digest = row
         moved = self._known.moved
         texts = self._nodes.texts_before(digest, previous)

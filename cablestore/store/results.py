@@ -103,7 +103,11 @@ class Event(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """Statistics of a store: `views` contains (rows, bytes) by view, `days` (milliseconds since 1970, posts) by day."""
+    """Statistics of a store.
+
+    `views` contains the number of rows and bytes of each view. `days` lists (start of the day in milliseconds since
+    1970, number of posts) for each day with posts.
+    """
 
     posts: dict[str, int]
     channels: int

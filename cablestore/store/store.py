@@ -69,7 +69,10 @@ _DEFAULTS: Final = StoreOptions()
 
 
 def own_key(store: CableStore) -> bytes:
-    """Return the public key of a store's user. Creates the key if it is missing, except in another process."""
+    """Return the public key of a store's user. Create the key if it is missing.
+
+    Raises IdentityError if the key is missing in a read-only store, and CableStoreError in a store of another process.
+    """
     return store.public_key or store.identity.public_key
 
 
@@ -107,7 +110,7 @@ class CableStore(Queries, Closable, ProcessBound):
         self._places = PositionCache()
         self._searcher = Searcher(engine, self._present)
         self.moderation: Final = Moderator(engine, self._present, composer, options.clock)
-        """Roles, hidden, dropped and blocked users, posts and channels, and the moderation actions of the user."""
+        """Moderation: roles, hidden and dropped posts, users and channels, blocked users, and own actions."""
         self.local: Final = LocalValues(engine)
         """Local values of the user: drafts, muted channels, values of clients. They never leave the machine."""
         bind(self)
@@ -485,11 +488,10 @@ class CableStore(Queries, Closable, ProcessBound):
         return super().mentions(limit, cursor=cursor, channel=channel)
 
     def find_mentions(self, progress: Progress = no_progress) -> None:
-        """Search the stored texts that were not yet searched for mentions. `progress` counts texts.
+        """Search all stored texts for mentions, except those already searched. `progress` counts texts.
 
-        A store searches for mentions from the first call of `find_mentions`, `mentions` or `mark_read` on. The first
-        search reads all texts in many writes; after an interruption it resumes. Later texts are searched when they are
-        stored.
+        The first call of `find_mentions`, `mentions` or `mark_read` turns the search for mentions on. It writes its
+        results in batches, and resumes after an interruption. Later texts are searched when they are stored.
         """
         check(progress=progress)
         self._writer.find_mentions(progress)

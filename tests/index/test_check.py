@@ -137,7 +137,7 @@ def test_a_restored_deleted_post_is_found(folder: Path) -> None:
 def test_a_reused_next_number_of_the_arrival_log_is_found(folder: Path) -> None:
     change(folder, **{"!arrival!next": b"2"})
     (folder / "other").touch()
-    assert any("next number that is already used" in problem for problem in problems(folder))
+    assert any("a stored next number that an entry already has" in problem for problem in problems(folder))
 
 
 def test_a_duplicate_number_in_the_arrival_log_is_found(folder: Path) -> None:

@@ -290,7 +290,7 @@ def test_a_confirmed_deletion_counts_only_with_its_tombstone(tmp_path: Path) -> 
     plant(tmp_path, "generation-000001", {tombstone_key(post.hash_hex, ANN.key.hex().encode()): None})
     with CableStore.open(tmp_path) as store:
         assert any(
-            "a post known as deleted, without its tombstone" in str(problem) for problem in store.check().problems
+            "a post recorded as deleted, without a tombstone" in str(problem) for problem in store.check().problems
         )
     ClosedStore(tmp_path).rebuild()
     with CableStore.open(tmp_path) as store:

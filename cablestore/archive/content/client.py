@@ -322,7 +322,7 @@ class ContentClient:
 
     @asynccontextmanager
     async def _request(self, method: str, route: str, **options: Any) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Send a request and yield the head of a successful answer. Raises ArchiveError for any failure."""
+        """Send a request and yield the response, whose body is not read yet. Raises ArchiveError for any failure."""
         if self._session is None:
             raise ArchiveError("the client is not open. Use it in an `async with` block")
         try:

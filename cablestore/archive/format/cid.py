@@ -1,7 +1,8 @@
 """Codex content ids of blocks, of Merkle trees over the blocks of a dataset, and of manifests of datasets.
 
-Pure. The rules follow the deployed nim-codex, which differs from its specification: it hashes the key of a node last.
-Tests check each rule against ids of real nodes. Two properties are important:
+Pure. The rules follow the deployed nim-codex. It differs from its specification: in the hash of a tree node, the key
+byte follows the two children. Tests check each rule against ids that deployed peers created. Two properties are
+important:
 
 * The id of a tree does not determine the dataset's size: the last block is padded with zeros, so `a` and `a` followed
   by a zero byte have the same tree. The manifest contains the size.
