@@ -173,7 +173,10 @@ class StoredSet:
             if isinstance(part, _Leaf):
                 break
             node = part
-        return bound_between(self._id(rank - 1), self._id(rank))
+        last_below, first_above = self._id(rank - 1), self._id(rank)
+        if last_below >= first_above:
+            raise CorruptStoreError("the ids of a range are not in order. Run `cablestore rebuild`")
+        return bound_between(last_below, first_above)
 
     # --- going down ----------------------------------------------------------------------------
 

@@ -61,7 +61,7 @@ def set_of(found: list[tuple[bytes, int, bytes]], names: list[bytes], leaf_rows:
 
 @settings(max_examples=250)
 @given(
-    st.lists(posts, max_size=120, unique_by=lambda post: (post[0], post[1], post[2][:16])),
+    st.lists(posts, max_size=120, unique_by=lambda post: (post[1], post[2][:16])),  # a post has one channel
     st.lists(ranges, max_size=8),
     st.lists(st.sampled_from(NAMES), min_size=1, unique=True),
     st.sampled_from([1, 3, 64]),
@@ -87,6 +87,13 @@ def test_a_stored_set_has_the_answers_of_a_sorted_list(
         for k in (-1, len(expected)):
             with pytest.raises(IndexError):
                 stored.select(within, k)
+
+
+def test_a_post_in_two_channels_of_a_damaged_store_raises_an_error_with_advice() -> None:
+    digest = bytes(32)
+    damaged = set_of([(name, START_MS, digest) for name in (b"one", b"other")], list(NAMES), leaf_rows=1)
+    with pytest.raises(CorruptStoreError, match="cablestore rebuild"):
+        damaged.cut(EVERYTHING, 1, 0)
 
 
 class Counting:
