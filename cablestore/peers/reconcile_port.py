@@ -38,9 +38,8 @@ class ReconcileConnection(PeerLink):
     def _receive(self, messages: list[bytes]) -> None:
         for message in messages:
             for frame in self._frames.feed(message):
-                self._has_received = True
-                if not self._handle_life_frame(frame):
-                    self._port.reconciler.received(self, frame)
+                # The handshake of a peer with a cabal key can look like an unknown frame.
+                self._has_received |= self._handle_life_frame(frame) or self._port.reconciler.received(self, frame)
 
     @property
     def _is_read(self) -> bool:

@@ -299,10 +299,10 @@ class Reconciler:
         self._take_up(current)
         await self._run(current, report, is_ours=True, is_complete=is_complete)
 
-    def received(self, link: PeerLink, frame: bytes) -> None:
+    def received(self, link: PeerLink, frame: bytes) -> bool:
         """Handle a frame of a peer: of the current conversation, the first of a new one, or a notice of changes.
 
-        Frames of an old conversation are ignored.
+        Frames of an old conversation are ignored. Returns False for these and for unknown frames.
         """
         current = self._by_link.get(link)
         if frame == NEW_CHANNEL:
@@ -317,6 +317,9 @@ class Reconciler:
             self._asked(link, frame)
         elif current is not None:
             current.received(frame)
+        else:
+            return False
+        return True
 
     def _agree(self, link: PeerLink, frame: bytes) -> None:
         """Handle EQUAL or CHANGED after the comparison that it refers to has ended on this side too."""

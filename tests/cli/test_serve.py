@@ -67,7 +67,7 @@ def test_a_sync_makes_stores_equal_and_metrics_report_it(
     assert one.metric("cablestore_answer_seconds_count", type="post_request") >= 1
     assert one.metric("cablestore_store_posts") == 55
     again = cablestore("sync", one.address, store=tmp_path / "b", **keys)
-    assert again.stdout.startswith("0 new posts in 2 channels, ")
+    assert again.stdout.startswith("fetched 0 new posts in 2 channels, ")
     assert one.stop() == 0
     [started] = one.logged("listening")
     assert started["encrypted"] is (key is not None)

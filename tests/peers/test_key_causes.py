@@ -87,6 +87,20 @@ async def test_a_silent_stranger_causes_no_warning() -> None:
         assert not log.errors()
 
 
+@on_standing_loop
+async def test_an_unknown_frame_is_not_a_valid_message_of_the_reconciliation_port() -> None:
+    """To a node without a key, the handshake of a peer with a key can look like a frame."""
+    with logged() as log:
+        async with listening() as (node, _):
+            address = await node.reconcile_port.listen(Address(HOST, 0))
+            for number in range(1, RETRIES + 1):
+                _, writer = await asyncio.open_connection(*address)
+                writer.write(b"\x02\xff\xff")
+                writer.close()
+                await until(lambda number=number: len(log.reasons()) == number)  # type: ignore[misc] # the argument has its default
+        assert {peer: len(reasons) for peer, reasons in warnings(log).items()} == {HOST: 1}
+
+
 def test_warnings_are_remembered_for_a_limited_number_of_peers(monkeypatch: pytest.MonkeyPatch) -> None:
     """MAX_KEY_WARNINGS: memory is bounded for peers from many addresses."""
     monkeypatch.setattr(limits, "MAX_KEY_WARNINGS", 2)

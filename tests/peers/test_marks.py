@@ -276,4 +276,4 @@ def test_the_sync_command_fetches_lost_posts(
     assert " 0 new posts" not in f" {cablestore('sync', address, store=here).stdout}"
     with CableStore.open(here) as store:
         assert all(store.get(post.hash) for post in TEXTS)
-    assert cablestore("sync", address, store=here).stdout.startswith("0 new posts")
+    assert cablestore("sync", address, store=here).stdout.startswith("fetched 0 new posts")

@@ -79,7 +79,7 @@ def test_a_limited_number_of_messages_of_length_0_is_skipped() -> None:
             peer.write(bytes(limits.MAX_EMPTY_MESSAGES + 1))
             await until(lambda: peer.is_over)
             await until(net.log.reasons)
-            assert "length 0" in net.log.reasons()[0]
+            assert "too many empty messages" in net.log.reasons()[0]
             await peer.close()
 
     run(main())

@@ -64,7 +64,7 @@ def test_each_sync_fetches_the_missing_posts(
     assert serving(third, "--listen", address, *kind, *options).address == address
     assert "5 new posts" in cablestore("sync", address, *options, store=here).stdout
     assert lacks(here, NEWEST + LATE + OTHER) == 0
-    assert cablestore("sync", address, *options, store=here).stdout.startswith("0 new posts")
+    assert cablestore("sync", address, *options, store=here).stdout.startswith("fetched 0 new posts")
 
 
 def test_a_sync_with_a_store_transfers_only_differences_in_both_directions(

@@ -19,6 +19,7 @@ from cablestore.cli.commands import load_all
 from cablestore.cli.values import FolderValue
 from cablestore.errors import IdentityError
 from cablestore.index.rebuild import RebuildReport
+from cablestore.plurals import counted
 from cablestore.store import ClosedStore, Tuning
 
 Run = Callable[..., tuple[int, str, str]]
@@ -222,7 +223,7 @@ def test_a_rebuild_that_lost_posts_reports_how_many_and_ends_with_status_1(run: 
         lost = held - sum(store.stats().posts.values())
         assert store.check().is_clean
     assert 0 < lost < held
-    assert f"{lost} post{'s' * (lost > 1)} lost" in said
+    assert f"lost {counted(lost, 'post')}" in said
     assert (folder / "damaged-000001").is_dir()
     assert run("rebuild", "-s", folder)[0] == 0
 

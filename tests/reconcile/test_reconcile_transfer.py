@@ -209,14 +209,14 @@ def test_only_the_specification_accepts_a_frame_without_a_topic() -> None:
             for number, part in parts.items()
             if isinstance(part, bytes)
         }
-        with pytest.raises(ReconcileError, match="has no message"):
+        with pytest.raises(ReconcileError, match="does not contain a message"):
             decode_message(alone[form.topic_field], dialect)
         if dialect is SPEC:
             found = decode_message(alone[form.message_field], dialect)
             assert (found.message.payload, found.pubsub_topic) == (post.raw, "")
             assert found.post_id == decode_message(whole, dialect).post_id
         else:
-            with pytest.raises(ReconcileError, match="has no topic"):
+            with pytest.raises(ReconcileError, match="does not contain a topic"):
                 decode_message(alone[form.message_field], dialect)
 
 
