@@ -33,7 +33,7 @@ SETTINGS = Settings(
 
 
 class Lossy:
-    """Link to one other client over UDP. Messages are split into datagrams. A lost datagram loses its message."""
+    """Link to one other client over UDP. Messages are split into datagrams. If a datagram is lost, so is its message."""
 
     def __init__(self, port: int, other: int) -> None:
         self._other = ("127.0.0.1", other)
@@ -43,7 +43,7 @@ class Lossy:
         self._begun: dict[bytes, dict[int, bytes]] = {}
 
     def send(self, message: bytes) -> None:
-        """Send a message, without some of its datagrams."""
+        """Send a message as datagrams, and lose each datagram with the probability LOSS."""
         name, room = secrets.token_bytes(8), DATAGRAM - HEADER
         pieces = [message[at : at + room] for at in range(0, len(message), room)]
         for number, piece in enumerate(pieces):
@@ -51,7 +51,7 @@ class Lossy:
                 self._socket.sendto(name + bytes((number, len(pieces))) + piece, self._other)
 
     def receive(self) -> Iterator[bytes]:
-        """Yield the messages that are completed by the next datagram."""
+        """Yield the message that the next datagram completes, if any."""
         try:
             data = self._socket.recv(DATAGRAM)
         except TimeoutError:
@@ -71,7 +71,7 @@ def now_ms() -> int:
 
 
 def chat(store: CableStore, log: CausalLog, name: str, transport: Lossy) -> None:
-    """Write lines and receive the other client's, until standard input ends. Print the length of the log."""
+    """Post lines and receive the lines of the other client until standard input ends. Print the length of the log."""
     posts = PostChannel(store, log, CHANNEL, name, SETTINGS)
     own = list(store.posts_by(store.identity.public_key, post_type=TEXT))
     for post in own:  # a kill may have happened between storing a line and sending it
@@ -113,13 +113,13 @@ def client(folder: str, name: str, port: str, other: str) -> None:
 
 
 def start(folder: Path, name: str, *ports: int) -> subprocess.Popen[str]:
-    """Start a client in its own process."""
+    """Start a client in a new process, and return the process."""
     command = [sys.executable, __file__, str(folder / name), name, *map(str, ports)]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)  # noqa: S603 - this script
 
 
 def wait_for(process: subprocess.Popen[str], length: int) -> None:
-    """Wait until a client's log has this many messages."""
+    """Wait until a client's log contains at least `length` messages."""
     assert process.stdout is not None
     for line in process.stdout:
         if int(line) >= length:

@@ -15,7 +15,7 @@ from cablestore.store.cursor import ChangesCursor
 
 
 def clean(text: str) -> str:
-    """Replace characters in others' text that control a terminal."""
+    """Return a text of another user, with `?` for each character that may control the terminal."""
     return "".join(character if character.isprintable() else "?" for character in text)
 
 

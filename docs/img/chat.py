@@ -30,7 +30,7 @@ START_MS: Final = int(datetime(2026, 3, 7, 18, 40, tzinfo=UTC).timestamp() * 100
 NOW_MS: Final = START_MS + 26 * 3_600_000
 PEOPLE: Final = {name: Identity.derive("chat pictures", name) for name in ("ann", "bob", "cyd", "田中", "dora")}
 LIMIT_S: Final = 120
-"""Time limit of a wait, which only a hang exceeds."""
+"""Time limit of a wait. Only a wait for a client that hangs exceeds it."""
 _MINUTE_MS: Final = 60_000
 _DAY_MS: Final = 86_400_000
 _TALK: Final = (
@@ -50,7 +50,7 @@ _TALK: Final = (
 
 
 def fill(store: CableStore) -> None:
-    """Write the conversation to the store of ann."""
+    """Write the conversation to ann's store."""
     times = count(START_MS - _DAY_MS, _MINUTE_MS)
 
     def post(name: str, body: Any, at: int | None = None) -> bytes:
@@ -69,7 +69,7 @@ def fill(store: CableStore) -> None:
 
 @contextmanager
 def garden(hosting: Hosting | None = None) -> Iterator[Cabal]:
-    """Yield a cabal with the conversation, from the view of ann. With `hosting`, it has a node and peers."""
+    """Yield a cabal with the conversation, as ann sees it. With `hosting`, the cabal has a node and peers."""
     store = CableStore.in_memory(identity=PEOPLE["ann"], options=StoreOptions(clock=lambda: NOW_MS))
     fill(store)
     open_cabal = OpenCabal(store, "garden club", None if hosting is None else HostedNode(store, hosting))
@@ -81,7 +81,7 @@ def garden(hosting: Hosting | None = None) -> Iterator[Cabal]:
 
 @asynccontextmanager
 async def running(app: ChatApp, width: int, height: int) -> AsyncIterator[Pilot[None]]:
-    """Run a client without a terminal. Its cursor does not blink."""
+    """Run a client without a terminal. The cursor of the client does not blink."""
     async with app.run_test(size=(width, height)) as pilot:
         app.typing.cursor_blink = False
         await until(pilot, lambda: not app.is_busy)

@@ -1,4 +1,4 @@
-"""Draws the pictures of the documents for `make pictures`. One shows a real run of `cablestore demo`."""
+"""Draws the pictures of the documents for `make pictures`. One picture shows a real run of `cablestore demo`."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def of_server(server: str, name: str) -> Callable[[Sample], float]:
 
 
 def of_both(name: str) -> dict[str, Callable[[Sample], float]]:
-    """Return the lines of a value of both servers."""
+    """Return the lines of a value, one line for each server."""
     return {f"server {server}": of_server(server, name) for server in "ab"}
 
 

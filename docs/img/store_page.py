@@ -30,7 +30,7 @@ _START_MS: Final = int(datetime(2026, 1, 5, 7, tzinfo=UTC).timestamp() * 1000)
 _HOUR_MS: Final = 3_600_000
 _POSTS: Final = 900
 _APART: Final = 0.3
-"""Probability that a writer has not received the newest posts of others."""
+"""Probability that a writer has not received the newest posts by other users."""
 
 
 def posts() -> Iterator[bytes]:

@@ -82,7 +82,7 @@ MEMBERS: Final = (
 
 
 def community(days: int = DAYS) -> Iterator[Post]:
-    """Yield the posts of a year, or of its first days, in order of time."""
+    """Yield the posts of a year, or of the first days of the year, in order of time."""
     rng = random.Random(2024)  # noqa: S311 - no secret
     latest: dict[str, Post] = {}
     own: dict[str, list[Post]] = {member.name: [] for member in MEMBERS}
@@ -209,7 +209,7 @@ def bars(title: str, rows: Sequence[dict[str, Any]], *series: str) -> str:
 
 
 def hours(title: str, rows: Sequence[dict[str, Any]]) -> str:
-    """Draw a square for each hour of the week, darker where more was written."""
+    """Draw a square for each hour of the week, darker for more messages."""
     most = max(row["messages"] for row in rows)
     side = (WIDTH - 90) / 24
     parts = [

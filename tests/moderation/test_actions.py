@@ -152,7 +152,7 @@ def test_4_4_4_the_order_in_which_actions_arrive_does_not_matter() -> None:
         assert list(decisions.history("test")) == list(decide(*acts).history("test"))
 
 
-def test_4_4_5_the_own_users_action_has_priority_even_if_it_is_older() -> None:
+def test_4_4_5_an_action_of_the_local_user_has_priority_even_if_it_is_older() -> None:
     acts = *MODS, act(URSULA, UNHIDE, XU, 2), act(ALEPH, HIDE, XU, 3), act(ALEPH, HIDE, XU, 3, "test")
     decisions = decide(*acts)
     assert hidden(decisions, XU, None, "test") == [False, False]
@@ -172,7 +172,7 @@ def test_4_4_5_the_later_action_of_two_moderators_takes_effect() -> None:
     assert hidden(decide(*MODS, first, act(BERT, UNHIDE, XU, 1), act(BERT, UNHIDE, DORA, 3)), XU, None) == [True]
 
 
-def test_4_4_5_only_the_own_users_actions_apply_to_users_with_authority() -> None:
+def test_4_4_5_only_actions_of_the_local_user_apply_to_users_with_authority() -> None:
     by_aleph = block(ALEPH, BERT, 2), act(ALEPH, HIDE, BERT, 2), act(ALEPH, Action.HIDE_POST, POST, 2, "test")
     decisions = decide(*MODS, *by_aleph)
     assert decisions.blocked_by(BERT) is decisions.user_hidden_by(BERT, "test") is None
@@ -194,7 +194,7 @@ def test_4_4_5_a_role_for_a_hidden_user_does_not_unhide_it() -> None:
     assert (decisions.user_hidden_by(XU, "test"), decisions.blocked_by(XU)) == acts[:2]
 
 
-def test_4_4_5_nobody_else_hides_or_drops_the_own_user() -> None:
+def test_4_4_5_nobody_else_hides_or_drops_the_local_user() -> None:
     acts = role(URSULA, ALEPH, ADMIN, 1), act(ALEPH, HIDE, URSULA, 2), block(ALEPH, URSULA, 2, drop=True)
     decisions = decide(*acts, act(ALEPH, Action.DROP_POST, POST, 2, "test"))
     assert decisions.user_hidden_by(URSULA, "test") is decisions.blocked_by(URSULA) is None
@@ -260,7 +260,7 @@ def test_5_1_4_a_block_without_drop_keeps_posts_from_after_an_earlier_unblock() 
 
 
 @pytest.mark.parametrize("at", [3, 9])
-def test_5_1_4_the_own_users_block_without_drop_keeps_posts_from_the_drops_of_others(at: int) -> None:
+def test_5_1_4_a_block_by_the_local_user_without_drop_keeps_posts_from_the_drops_of_others(at: int) -> None:
     kept, dropped = block(URSULA, XU, at), block(ALEPH, XU, 5, drop=True)
     decisions = decide(*MODS, dropped, kept)
     assert (decisions.user_dropped(XU), decisions.blocked_by(XU)) == (None, kept)
@@ -286,7 +286,7 @@ def test_5_1_5_an_unblock_without_undrop_keeps_old_posts_dropped() -> None:
     assert [drop.covers(at) for at in (1, 7, 8, 12)] == [True, True, False, False]
 
 
-def test_5_1_5_the_own_users_first_unblock_ends_the_drop_by_an_authority() -> None:
+def test_5_1_5_the_first_unblock_by_the_local_user_ends_the_drop_by_an_authority() -> None:
     acts = *MODS, block(ALEPH, XU, 5, drop=True), unblock(URSULA, XU, 7), unblock(URSULA, XU, 9)
     drop = decide(*acts).user_dropped(XU)
     assert drop == UserDrop(acts[2], 7)
@@ -337,14 +337,14 @@ def test_4_5_1_a_private_action_is_undone_only_privately() -> None:
 # --- 4.6: blocks -------------------------------------------------------------------------------------
 
 
-def test_4_6_1_a_block_by_an_authority_counts_as_an_own_block() -> None:
+def test_4_6_1_a_block_by_an_authority_applies_like_a_block_by_the_local_user() -> None:
     by_mod, by_stranger = block(ALEPH, XU, 2), block(DORA, CASHEW, 2)
     decisions = decide(*MODS, by_mod, by_stranger)
     assert (decisions.blocked_by(XU), decisions.blocked_by(CASHEW)) == (by_mod, None)
     assert decide(*MODS, by_mod, unblock(URSULA, XU, 1)).blocked_by(XU) is None
 
 
-def test_4_6_1_a_block_of_the_own_user_counts_if_it_notifies_and_is_not_undone() -> None:
+def test_4_6_1_a_block_of_the_local_user_applies_if_it_notifies_and_is_not_undone() -> None:
     notified, unnotified, undone = (
         block(XU, URSULA, 1, notify=True),
         block(BERT, URSULA, 1),
@@ -356,7 +356,7 @@ def test_4_6_1_a_block_of_the_own_user_counts_if_it_notifies_and_is_not_undone()
     assert (later.blocks_own_user(DORA), decisions.blocks_own_user(DORA)) == (undone_again, None)
 
 
-def test_4_6_1_a_block_is_in_force_until_its_own_author_undoes_it() -> None:
+def test_4_6_1_a_block_is_in_force_until_its_author_undoes_it() -> None:
     acts = block(XU, BERT, 1), block(XU, CASHEW, 1), unblock(XU, BERT, 2), unblock(DORA, CASHEW, 3)
     assert blocks_in_force(reversed(acts)) == {(XU, CASHEW): acts[1]}
 

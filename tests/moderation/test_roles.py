@@ -25,13 +25,13 @@ def test_4_2_only_roles_by_admins_apply() -> None:
     assert decisions.role(BERT) is USER
 
 
-def test_4_2_1_the_own_user_admins_and_mods_have_authority() -> None:
+def test_4_2_1_the_local_user_admins_and_mods_have_authority() -> None:
     decisions = decide(role(URSULA, ALEPH, ADMIN, 1), role(ALEPH, BERT, MOD, 2))
     assert [decisions.had_authority(user, None, 9) for user in (URSULA, ALEPH, BERT, XU)] == [True, True, True, False]
     assert (decisions.users_with(ADMIN), decisions.users_with(MOD)) == ([URSULA, ALEPH], [BERT])
 
 
-def test_4_2_1_1_roles_depend_on_the_own_user() -> None:
+def test_4_2_1_1_roles_depend_on_the_local_user() -> None:
     acts = role(URSULA, ALEPH, ADMIN, 1), role(ALEPH, BERT, MOD, 2)
     assert [decide(*acts, own=own).role(BERT) for own in (URSULA, ALEPH, XU)] == [MOD, MOD, USER]
 
@@ -85,7 +85,7 @@ def test_4_2_4_roles_issued_before_a_decline_do_not_return_with_acceptance() -> 
     assert [decisions.role(user) for user in (ALEPH, BERT, CASHEW)] == [ADMIN, USER, MOD]
 
 
-def test_4_2_4_the_own_user_may_decline_and_still_issue_roles() -> None:
+def test_4_2_4_the_local_user_may_decline_and_still_issue_roles() -> None:
     decisions = decide(says(URSULA, False, 1), role(URSULA, ALEPH, MOD, 2))
     assert (decisions.role(URSULA), decisions.role(ALEPH)) == (ADMIN, MOD)
 
@@ -141,21 +141,21 @@ def test_4_2_5_a_deleted_role_was_never_issued() -> None:
     assert (after.role(ALEPH), after.role(BERT), after.user_hidden_by(XU, "test")) == (USER, USER, None)
 
 
-def test_4_2_5_rule_1_nobody_changes_the_own_users_role() -> None:
+def test_4_2_5_rule_1_nobody_changes_the_role_of_the_local_user() -> None:
     acts = role(URSULA, ALEPH, ADMIN, 1), role(ALEPH, URSULA, USER, 2), role(URSULA, URSULA, MOD, 3)
     decisions = decide(*acts)
     assert decisions.role(URSULA) is ADMIN
     assert [judged.result for judged in decisions.history()][1:] == [ActResult.VOID] * 2
 
 
-def test_4_2_5_1_1_the_own_users_admin_stays_when_another_admin_demotes_it() -> None:
+def test_4_2_5_1_1_the_local_user_stays_admin_when_another_admin_demotes_it() -> None:
     acts = role(URSULA, ALEPH, ADMIN, 1), role(URSULA, BERT, ADMIN, 1), role(ALEPH, BERT, USER, 2)
     decisions = decide(*acts)
     assert (decisions.role(BERT), decisions.role_given_by(BERT)) == (ADMIN, acts[1])
     assert list(decisions.history())[-1].result is ActResult.OVERRULED
 
 
-def test_4_2_5_1_1_the_own_users_normal_user_stays_when_an_admin_promotes_it() -> None:
+def test_4_2_5_1_1_the_local_user_stays_a_normal_user_when_an_admin_promotes_it() -> None:
     acts = role(URSULA, ALEPH, ADMIN, 1), role(URSULA, XU, USER, 2), role(ALEPH, XU, MOD, 3)
     assert decide(*acts).role(XU) is USER
 

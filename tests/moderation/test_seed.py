@@ -64,7 +64,7 @@ def test_4_7_2_a_seeded_admin_demoted_by_its_own_appointee_returns_to_its_defaul
     assert [decisions.role(user) for user in (ALEPH, BERT, CASHEW)] == [ADMIN, USER, USER]
 
 
-def test_4_7_2_roles_issued_by_a_seeded_admin_end_when_the_own_user_demotes_it() -> None:
+def test_4_7_2_roles_issued_by_a_seeded_admin_end_when_the_local_user_demotes_it() -> None:
     acts = role(URSULA, ALEPH, ADMIN, 1), role(ALEPH, CASHEW, MOD, 2), role(URSULA, ALEPH, USER, 60)
     assert decide(*acts[:2], seed=seeded((ALEPH, ADMIN), revoked_at_ms=50)).role(CASHEW) is MOD
     assert decide(*acts, seed=seeded((ALEPH, ADMIN), revoked_at_ms=50)).role(CASHEW) is USER

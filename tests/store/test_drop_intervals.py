@@ -86,7 +86,7 @@ def test_an_overruled_block_removes_nothing(overruling: Post) -> None:
             assert_clean(store)
 
 
-def test_the_own_users_block_keeps_posts_from_a_later_arriving_older_drop(store: CableStore) -> None:
+def test_a_block_by_the_local_user_keeps_posts_from_a_later_arriving_older_drop(store: CableStore) -> None:
     evidence = text(5)
     verdicts_of(store, evidence)
     verdicts_of(store, block(ANN, 30))

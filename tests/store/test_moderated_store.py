@@ -198,7 +198,7 @@ def test_posts_of_a_user_who_blocks_the_local_user_are_rejected_once_it_is_notif
     assert verdicts_of(store, BOB.text("c", "w")) == [Verdict.ACCEPTED]
 
 
-def test_a_block_by_a_moderator_counts_as_an_own_block(store: CableStore) -> None:
+def test_a_block_by_a_moderator_applies_like_a_block_by_the_local_user(store: CableStore) -> None:
     store.moderation.set_role(BOB.key, UserRole.MOD)
     verdicts_of(store, BOB.post(Block("", 0, (CYD.key, DAN.key), 1, 0), at=NOW_MS + 10))
     assert verdicts_of(store, CYD.text("c", "x")) == [Verdict.DROPPED]
