@@ -79,7 +79,7 @@ def naming_extras(
     *more_extras: str,
     extra: str | None = None,
 ) -> Iterator[None]:
-    """Name the extra to install if an import in the body fails.
+    """Raise an error that names the extra to install if an import in the body fails.
 
     Args:
         needing: Beginning of the message, such as "archives need".

@@ -183,7 +183,7 @@ def read_archives(
     data = memoryview(folder.read(report["file"]))
     archives = list(_cut_out(data, report["archives"], week, topics))
     if [made.sha256.hex() for made in archives] != [fields["sha256"] for fields in report["archives"]]:
-        raise ExportError(f"{folder.file(report['file'])} is damaged. Remove {folder} and run again")
+        raise ExportError(f"{folder.file(report['file'])} is damaged. Remove {folder}, then run the command again")
     return archives
 
 

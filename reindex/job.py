@@ -43,7 +43,7 @@ def claim_folder(folder: ObjectFolder) -> ObjectFolder:
     if not folder.exists(_MARK):
         if not folder.is_empty() and not is_begun(folder, _MARK):
             raise ReindexError(
-                f"{folder} is not a work folder of cablestore, and its content would be removed. Name a new folder"
+                f"{folder} is not a work folder of cablestore, and its content would be removed. Choose a new folder"
             )
         folder.write(_MARK, b"")
     return folder

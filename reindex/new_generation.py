@@ -174,7 +174,7 @@ def covered(manifests: Sequence[Manifest], out: Path) -> CoveredLog | None:
     if not found:
         raise ExportError(
             f"none of the exports is a complete export of the store at {out}, so its posts would be lost. Export the "
-            "store and name that export too, or name a new folder"
+            "store and pass that export too, or choose a new folder"
         )
     return max(found, key=lambda each: each.through)
 
@@ -371,8 +371,8 @@ class _NewGeneration:
         if not report.is_clean:
             raise ReindexError(
                 f"the new database is damaged, so the old database remains live. Problems: {report.problem_count:,}. "
-                f"The first: {report.problems[0]}. Remove {self.derived.folder} and run again. If that does not help, "
-                "report it"
+                f"The first: {report.problems[0]}. Remove {self.derived.folder}, then run the command again. "
+                "If that does not help, report the problem"
             )
         return report
 

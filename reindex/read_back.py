@@ -167,8 +167,8 @@ def compare_range(database: Source, changes: Source, written: RowRange, stop: by
     if (digest.rows, digest.hexdigest()) != (written.rows, written.digest):
         raise ReindexError(
             f"the new database does not contain the rows of {written.source}: their number or digest differs (read "
-            f"back {digest.rows:,} rows, expected {written.rows:,}). The old database remains live. Check the disk and "
-            "run again"
+            f"back {digest.rows:,} rows, expected {written.rows:,}). The old database remains live. Check the disk, then "
+            "run the command again"
         )
     return found
 
@@ -187,8 +187,8 @@ def _before(blocks: Iterator[list[Row]], changes: Iterator[Row]) -> Iterator[lis
             if _hash_of(by_key.pop(key, None)) != due:
                 raise ReindexError(
                     "the new database does not contain the last written value of "
-                    f"{key.decode(errors='backslashreplace')}. The old database remains live. Check the disk and run "
-                    "again"
+                    f"{key.decode(errors='backslashreplace')}. The old database remains live. Check the disk, then "
+                    "run the command again"
                 )
             if before is not None:
                 by_key[key] = before

@@ -168,7 +168,7 @@ def problems_of(job: ShuffledJob, derived: Sequence[dict[str, Any]]) -> list[dic
     found: list[dict[str, Any]] = derived[0]["problems"] if derived else []
     numbers = [problem["input"] for problem in found]
     if any([problem["input"] for problem in report["problems"]] != numbers for report in derived):
-        raise ReindexError(f"exports or archives changed while they were read to {job.folder}. Run again")
+        raise ReindexError(f"exports or archives changed while they were read to {job.folder}. Run the command again")
     for problem in found:
         if problem["is_partly_read"]:
             raise job.inputs[problem["input"]].error(problem["problem"])
@@ -184,7 +184,7 @@ def check_pieces(derived: Iterable[dict[str, Any]], built: Iterable[dict[str, An
     if written != read:
         raise ReindexError(
             f"the runs in {folder} were damaged or changed: buckets were not built from the pieces that were derived. "
-            "Check the disk, remove this folder, then run the command again"
+            f"Check the disk, remove {folder}, then run the command again"
         )
 
 

@@ -5,7 +5,7 @@
     !head!<channel>!<hash>                                -> one byte, a sum of 1 stored, 2 linked to, 4 deleted (fold)
 
 A head is a post to which no post of its channel links (wire.md 5.1.2.1). Links from other channels do not count.
-Otherwise posts outside of a channel could remove its heads.
+Otherwise posts outside a channel could remove its heads.
 
 The fold keeps a row for unsettled posts: heads (1), missing posts that are linked to (2), and dead posts (5, 7). The
 links of dead posts are kept, because histories depend on them. A stored post that is linked to is settled and has no

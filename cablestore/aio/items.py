@@ -23,7 +23,7 @@ class _Taking(AsyncIterator[T]):
         self._taken: deque[T] = deque()
 
     async def next_items(self, most: int) -> list[T]:
-        """Wait for the next item. Returns up to `most` items that are available then, or [] at the end."""
+        """Wait for the next item. Return up to `most` items that are available then, or [] at the end."""
         try:
             found = [await anext(self)]
         except StopAsyncIteration:

@@ -120,7 +120,7 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
         super().__init__(store, Threads(read_threads))
         self._arrivals = Arrivals(store)
         self.moderation: Final = AsyncModerator(store.moderation, self._threads, self._arrivals)
-        """Moderation: roles, hidden and dropped posts, users and channels, blocked users, and own actions."""
+        """Moderation: roles, hidden and dropped posts, users and channels, blocked users, and the user's actions."""
         self.local: Final = AsyncLocalValues(store.local, self._threads)
         """Local values of the user: drafts, muted channels, values of clients. They never leave the machine."""
         bind(self)

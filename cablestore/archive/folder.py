@@ -136,7 +136,7 @@ class ArchiveFolder(ArchiveReader):
                 os.fsync(file.fileno())
 
     def write_index(self, data: bytes) -> None:
-        """Replace the index. Its archives are valid from now on."""
+        """Replace the index."""
         write_atomically(self.index_path, data)
 
 

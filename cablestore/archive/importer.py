@@ -68,7 +68,7 @@ class ArchiveImportReport:
 
 
 def import_deletions(store: CableStore, verified: VerifiedIndex) -> list[bytes]:
-    """Store the post/deletes of an index, before any archive. Returns the hashes of the posts that they deleted."""
+    """Store the post/deletes of an index, before any archive. Return the hashes of the posts that they deleted."""
     return run(store, store_deletions, list(verified.deletions))
 
 
@@ -187,7 +187,7 @@ class ReadArchive(NamedTuple):
 def read_archive(
     store: CableStore, profile: str, entry: Entry, commitment: Commitment, stored: bytes, key: bytes | None
 ) -> ReadArchive:
-    """Read an archive and start verifying its signatures. Does not write."""
+    """Read an archive and start verifying its signatures. Do not write."""
     form, stones = PROFILES[profile], list[Tombstone]()
     verified = VerifiedIndex(Index(form, (entry,)), {entry.archive_id: commitment}, ())
     admitted: IntakeBatch | ArchiveError
@@ -202,7 +202,7 @@ def read_archive(
 def write_archive(
     store: CableStore, read: ReadArchive, others: list[bytes] | None
 ) -> tuple[ArchiveImportReport, list[bytes]]:
-    """Write an archive in one atomic write. Returns a report and the hashes of the posts in the archive.
+    """Write an archive in one atomic write. Return a report and the hashes of the posts in the archive.
 
     `others` are the hashes of the posts in the other archives of its period. Stored posts that none of the archives
     contains are removed. If `others` is None, posts are not removed. Raises ArchiveError, without changes, if the

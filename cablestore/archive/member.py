@@ -6,7 +6,7 @@ twice, and an interrupted import resumes:
     {"format": 1, "store": "<its public key>", "roots": ["<Merkle root of an archive's posts>", ...],
     "place": {"database": "...", "sequence": 2000, "entry": "01..."}}
 
-The file counts as empty if the store's arrival log no longer contains the position in `place`, because the store may
+The file is treated as empty if the store's arrival log no longer contains the position in `place`, because the store may
 have lost posts of the archives (`cablestore.index.log_position`). Then archives are imported again. This does not
 change posts in the store. Therefore an import also works if the file cannot be written, such as on a full disk.
 """
@@ -45,7 +45,7 @@ _NAME: Final = "imported.json"
 
 
 def announce(store: CableStore, link: Link, *, clock: Callable[[], int] = system_clock_ms) -> bytes:
-    """Announce a link to archives as the control node, which is the store's identity. Returns the post's hash.
+    """Announce a link to archives as the control node, which is the store's identity. Return the post's hash.
 
     The announcement replaces earlier ones even if the clock was set back. Raises ArchiveError for another community's
     torrent.
@@ -121,9 +121,9 @@ class ImportLog:
     def __init__(
         self, community_folder: Path, store_key: bytes | None = None, *, store: CableStore | None = None
     ) -> None:
-        """Read the log. With the public key of a store, the log of another store counts as empty.
+        """Read the log. With the public key of a store, the log of another store is treated as empty.
 
-        With an open `store`, the log also counts as empty if the store has lost posts since the last entry.
+        With an open `store`, the log is also treated as empty if the store has lost posts since the last entry.
         """
         self._path = community_folder / _NAME
         self._open = store

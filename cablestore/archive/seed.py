@@ -49,7 +49,7 @@ class Seeder:
         return self._given_before_bytes + self._given_now_bytes()
 
     def seed_new(self) -> bool:
-        """Seed archives that are new since the last call. Returns True if there is a new link.
+        """Seed archives that are new since the last call. Return True if there is a new link.
 
         A later call seeds a folder that is being written or is incomplete. Raises StorageError if the folder can no
         longer be seeded, and ArchiveError for other failures, such as of the network.

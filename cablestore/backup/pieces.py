@@ -78,7 +78,7 @@ class PieceWriter:
         usual_size_bytes: int,
         items_of: Callable[[list[Row]], list[Any]] = as_rows,
     ) -> list[Piece]:
-        """Write rows, passed in order of keys, as pieces of this kind. Returns all pieces, including unchanged pieces."""
+        """Write rows, passed in order of keys, as pieces of this kind. Return all pieces, including unchanged pieces."""
         return [self._put(kind, piece, items_of(piece)) for piece in cut(rows, usual_size_bytes)]
 
     def _put(self, kind: PieceKind, rows: list[Row], items: list[Any]) -> Piece:

@@ -130,7 +130,7 @@ def backup(
     A second backup into the same folder writes only the changes. When this returns, the folder contains only this state
     of the store, without deleted posts, and the restore points that `keep` selects. "7d4w12m" keeps the last point of
     each of 7 days, 4 weeks and 12 months (`cablestore.backup.keep`). By default, later runs use the same rule. Until
-    this returns, the last backup remains intact. An interrupted backup resumes when it is run again. Files that are
+    this returns, the last backup remains intact. After an interruption, the next call resumes the backup. Files that are
     missing, too short or too long are written again.
 
     `with_key` adds the store's key file, and later runs keep it. `full` writes every file again. For a closed store,

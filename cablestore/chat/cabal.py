@@ -306,8 +306,8 @@ class Cabal:
     ) -> list[UndoneAct]:
         """Hide, unhide, block or unblock users, or hide or unhide single messages, only for the user.
 
-        `unhide` and `unblock` undo all own actions on the targets, including public actions, and return them. Raises
-        ArgumentError for an action without effect.
+        `unhide` and `unblock` undo all actions of the user on the targets, including public actions. Returns the undone
+        actions. Raises ArgumentError for an action without effect.
         """
         return await self.write(lambda store: moderate(store, act, users, posts))
 

@@ -128,7 +128,7 @@ def read(text: str) -> Typed:
 
 
 async def run(text: str, client: Client, place: CabalChannel) -> str:
-    """Post a message or run a command in a channel. Returns the report to show. Raises CableStoreError if it fails."""
+    """Post a message or run a command in a channel. Return the report to show. Raises CableStoreError if it fails."""
     typed = read(text)
     do = COMMANDS[typed.command].do if typed.command else command_functions.say
     return await do(Request(client, place, typed.argument))

@@ -72,7 +72,7 @@ class Drafts:
             self._client.set_timer(_DELAY_S, self._on_timer)
 
     async def write_last(self) -> str:
-        """Write all drafts at the end. Returns lines to print with the rejected drafts, or ""."""
+        """Write all drafts at the end. Return lines to print with the rejected drafts, or ""."""
         self._note()
         try:
             await self._write()

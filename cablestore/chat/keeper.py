@@ -114,7 +114,7 @@ class StoreKeeper:
     # --- in the thread ---------------------------------------------------------------------------
 
     def _keep(self) -> None:
-        """Check that the other process runs and answers. Returns at once for a store of this process."""
+        """Check that the other process runs and answers. Return at once for a store of this process."""
         while isinstance(store := self.opened.store, RemoteStore) and not self._closing.is_set():
             try:
                 self._check(store)

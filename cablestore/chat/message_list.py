@@ -284,7 +284,7 @@ class MessageList(Widget):
     # --- choosing ------------------------------------------------------------------------------
 
     def handle_message_key(self, key: str, *, is_typing: bool) -> bool:
-        """Handle a key that acts on the chosen message. Returns False for other keys, such as those that type text.
+        """Handle a key that acts on the chosen message. Return False for other keys, such as those that type text.
 
         After a click on a message, the typing box gets Enter, Right and Left while it contains text, because the click
         may only have raised the window. The box also gets Right and Left if the chosen message is not long.
@@ -339,7 +339,7 @@ class MessageList(Widget):
         self.refresh()
 
     def _expand(self, message: Message, *, is_expanded: bool) -> bool:
-        """Expand or collapse a long message. Returns False if the message is not long."""
+        """Expand or collapse a long message. Return False if the message is not long."""
         was_expanded, top = self.timeline.is_expanded(message), self.top
         if not self.timeline.expand(message, is_expanded=is_expanded):
             return False

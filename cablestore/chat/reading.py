@@ -60,7 +60,7 @@ class Reading:
         self._move_line(self._seen().left)
 
     async def _read(self) -> bool:
-        """Read the state from the store. Returns False if another channel is shown meanwhile."""
+        """Read the state from the store. Return False if another channel is shown meanwhile."""
         cabal, channel = self._watched.open_cabal, self._watched.channel
         state = await cabal.read_state(channel)
         if (cabal, channel) != (self._watched.open_cabal, self._watched.channel):

@@ -181,7 +181,7 @@ def unhide(store: CableStore, targets: tuple[str, ...], **how: Any) -> Effect:
 @_act_options
 @_act
 def drop(store: CableStore, targets: tuple[str, ...], channel: str | None, **how: Any) -> Effect:
-    """Remove posts from this store, and reject them from now on.
+    """Remove posts from this store, and reject them if they arrive again.
 
     Drop single posts, all posts of a user, or a channel. Unlike a deletion, a drop applies only to you and the users
     for whom you moderate. It can be undone. A drop of a user applies only to you, as `block --drop --private` does.
@@ -282,7 +282,8 @@ def moderation(
     if seed is not None or revoke_seed:
         if seed is not None and revoke_seed:
             raise click.UsageError(
-                "--seed cannot be combined with --revoke-seed. Revoke the old seed first, then run with --seed"
+                "--seed cannot be combined with --revoke-seed. Revoke the old seed first, then run the command again "
+                "with --seed only"
             )
         moderator = store.moderation
         effect = (

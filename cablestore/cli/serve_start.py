@@ -25,6 +25,7 @@ from cablestore.peers import Address
 from cablestore.peers.address import listen_error
 from cablestore.peers.health import Health, PhaseStatus, State
 from cablestore.peers.status_pages import StatusPages
+from cablestore.plurals import counted
 from cablestore.remote import unix_socket
 from cablestore.resolution import RESOLVER
 from cablestore.serving import Refusal
@@ -171,7 +172,7 @@ class _RebuildProgress(Closable):
     @property
     def _text(self) -> str:
         if self._percent is None:
-            return f"rebuilding outdated views: {self._done:,} posts read"
+            return f"rebuilding outdated views: {counted(self._done, 'post')} read"
         if self._percent == 100:
             return "rebuilding outdated views: all posts read, writing the new database"
         return f"rebuilding outdated views: {self._percent} % of the posts read"

@@ -42,7 +42,7 @@ class ServiceManager:
         self._notify("STOPPING=1")
 
     def progress(self, text: str, limit_s: float) -> None:
-        """Show a text in `systemctl status`. A starting service may take `limit_s` more seconds from now on."""
+        """Show a text in `systemctl status`. A starting service may take `limit_s` seconds after this call."""
         self._notify(f"STATUS={text}\nEXTEND_TIMEOUT_USEC={limit_s * 1e6:.0f}")
 
     async def send_signs_of_life(self) -> None:

@@ -94,6 +94,6 @@ def _blocks(path: Path) -> Iterator[list[bytes]]:
         if not header:
             return
         if len(header) < _HEADER.size or len(data) < size_bytes or zlib.crc32(data) != crc:
-            raise ExportError(f"{path} is damaged. Remove its folder and start again")
+            raise ExportError(f"{path} is damaged. Remove {path.parent}, then run the command again")
         yield msgpack.unpackb(data)
         at += len(header) + len(data)

@@ -145,7 +145,7 @@ class Folder(ProcessBound):
 
     @classmethod
     def open_to_read(cls, path: Path, *, dialect: Dialect | None) -> Self:
-        """Read the header, and share the lock of the folder with other readers. Writes nothing.
+        """Read the header, and share the lock of the folder with other readers. Write nothing.
 
         Raises the same errors as `open`. StoreLockedError means that a process may write to the store.
         """
@@ -171,7 +171,7 @@ class Folder(ProcessBound):
         database = path / generation
         with storage_errors(f"the store at {path} cannot be opened"):
             if not path.is_dir():
-                raise OpenError(f"no store found at {path}. Name the folder of a store")
+                raise OpenError(f"no store found at {path}. Pass the path of a store's folder")
             if not is_generation(generation) or not holds_database(database):
                 raise OpenError(f"generation {generation!r} not found. {what_is_there(path)}")
             if mark_of(database) == UNFINISHED:
@@ -299,7 +299,7 @@ class Folder(ProcessBound):
     def _discard(self, generation: str) -> None:
         """Rename a generation, then remove it.
 
-        If the process is killed in between, the remains are not mistaken for a database.
+        If the process is killed in between, the new name shows that the remains are not a database.
         """
         scrap = self.path / f"{_SCRATCH}{generation}"
         shutil.rmtree(scrap, ignore_errors=True)
@@ -346,7 +346,7 @@ def store_path(location: str | os.PathLike[str]) -> Path:
     except UnicodeEncodeError:
         raise ArgumentError(f"the path of a store must be UTF-8, got {str(absolute)!a}") from None
     if not absolute.name:
-        raise ArgumentError(f"{path} is the root of the file system. Name a folder for the store")
+        raise ArgumentError(f"{path} is the root of the file system. Pass the path of a folder for the store")
     return path
 
 
@@ -354,7 +354,7 @@ def _find(path: Path, dialect: Dialect | None, *, create: bool) -> Header | None
     """Return the header of the store in a folder, None if a store can be created. Raises like `Folder.open`."""
     if path.exists():
         if not path.is_dir():
-            raise OpenError(f"{path} is a file, but a store is a folder. Name a folder")
+            raise OpenError(f"{path} is a file, but a store is a folder. Pass the path of a folder")
         if (path / HEADER_FILE).exists():
             header = complete_header(path)
             if dialect is not None and dialect != header.dialect:

@@ -28,8 +28,8 @@ _BLOCK_ROWS: Final = 4096
 class LevelSnapshot(Closable, forks.ProcessBound):
     """A state of a LevelDB.
 
-    It reads the database itself until `keep` is called before the next write, and a cursor from then on. Every call
-    holds the snapshot's lock, so `close` waits for it.
+    It reads the database itself until `keep` is called before the next write. Then it reads a cursor. Every call holds
+    the snapshot's lock, so `close` waits for it.
     """
 
     def __init__(self, database: plyvel.DB) -> None:

@@ -4,8 +4,8 @@ Nearly every post changes the same counts, sums and folds. Because only one writ
 between two of its batches.
 
 A group consists of the rows of a fold with the same key up to the last `!`, such as the heads of a channel. LevelDB
-skips all deleted rows of a group before it reads a remaining row. Each own post replaces a head, so the writer caches
-the groups of `hold`.
+skips all deleted rows of a group before it reads a remaining row. Each post of the user replaces a head, so the
+writer caches the groups of `hold`.
 """
 
 from __future__ import annotations

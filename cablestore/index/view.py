@@ -49,7 +49,7 @@ REVERSE_PREFIX: Final = b"!reverse!"
 OWN_PREFIX: Final = b"!x!"
 """Prefix of the keys of all custom views: `!x!<name of the view>!`."""
 _RESERVED: Final = frozenset({b"meta", b"sizes", b"arrival", b"local"})
-"""First parts of keys outside of views."""
+"""First parts of keys outside views."""
 _PREFIX: Final = re.compile(rb"!([^!\x00-\x03]+!)+")
 _OWN_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
 _NOTHING: list[Row] = []
@@ -315,7 +315,7 @@ class Catalog:
 
         Raises ArgumentError for a view whose keys do not begin with `!x!<name>!`, and in the same cases as `Catalog`. A
         name has up to 64 of the characters a-z, 0-9, `_`, `-` and `.`, and begins with a letter or digit. If a function
-        of these views raises, or returns rows outside of the prefixes, the write or rebuild raises CableStoreError.
+        of these views raises, or returns rows outside the prefixes, the write or rebuild raises CableStoreError.
         """
         added = tuple(views)
         for view in added:

@@ -36,7 +36,7 @@ _UNREAD: Final = {b"7z\xbc\xaf\x27\x1c": "7z", b"Rar!": "RAR", b"\x28\xb5\x2f\xf
 class LogStream:
     """File of lines: its path, including the archives that contain it, and its number within its source.
 
-    Read `stream` before you request the next file, which may close it. `size_bytes` is for progress.
+    Read `stream` before you request the next file, which may close it. Use `size_bytes` to report progress.
     """
 
     path: PurePath
@@ -437,8 +437,7 @@ def _inside(archive: PurePath, name: str) -> PurePath:
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts:
         raise ArgumentError(
-            f"unsafe path in {archive}: the entry {_shown(name)} is outside of the archive. Nothing was imported from "
-            "it"
+            f"unsafe path in {archive}: the entry {_shown(name)} is outside the archive. Nothing was imported from it"
         )
     return PurePath(archive, path)
 

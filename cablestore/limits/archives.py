@@ -27,7 +27,7 @@ METADATA_TIMEOUT_S: Final = 20.0
 """Time to wait for peers to send the metadata of a magnet link. Deployed members wait equally long."""
 
 STALL_TIMEOUT_S: Final = 60.0
-"""Time without payload, or without progress in checking files, after which a fetch fails."""
+"""Time without payload, and without progress in checking files, before a fetch fails."""
 
 MAX_ARCHIVE_SIZE_BYTES: Final = 30_000_000
 """Posts and author keys in one archive, as deployed: a member holds them in memory. A larger week is split into several

@@ -67,7 +67,8 @@ MAX_SDS_ANSWERS: Final = 1_024
 """Scheduled repair answers of one channel. A member whose request is dropped sends it again."""
 
 MAX_SDS_REVIEWED: Final = 64
-"""Own messages compared with one received filter, at one microsecond each. The next write compares the others."""
+"""Messages of this member compared with one received filter in one write, at one microsecond each. The next write
+compares the others."""
 
 MAX_SDS_TIMERS: Final = 256
 """Timers of one kind that one tick handles in one write. The next tick handles the others."""

@@ -24,7 +24,7 @@ MAX_LIVE_ALIKE: Final = 64
 may need several."""
 
 MAX_LIVE_CHANNELS: Final = 1_024
-"""Channels for which a node has live requests at one peer, two requests each. It polls further channels every
+"""Channels for which a node has live requests at one peer, two requests each. The node polls further channels every
 minute."""
 
 MAX_UNSEEN_CHANNELS: Final = 65_536
@@ -61,22 +61,22 @@ POST_RESPONSE_PIECE_SIZE_BYTES: Final = 4_096
 response."""
 
 REQUESTS_REMEMBERED: Final = 1_024
-"""Ids of this node's concluded requests. A response to one of them is late; a response to an unknown id counts as a
+"""Ids of this node's concluded requests. A response to one of them is late; a response to an unknown id is a
 fault of the peer."""
 
 ANSWER_TIMEOUT_S: Final = 20.0
-"""Time without an answer after which a request is abandoned. Existing clients do not answer requests for posts that
+"""Time without an answer before the node abandons a request. Existing clients do not answer requests for posts that
 they lack."""
 
 SLOW_MESSAGE_S: Final = 1.0
-"""Time during which a message arrives incompletely. After this time, requests are not abandoned while further bytes
-arrive."""
+"""Maximum time between complete messages on a fast link. After this time, received bytes belong to a long message, and
+all timeouts restart when further bytes arrive."""
 
 MAX_METRICS_CLIENTS: Final = 32
 """Concurrent clients of the metrics page, one thread each. Only a few programs read it."""
 
 METRICS_TIMEOUT_S: Final = 10.0
-"""Time within which a client of the metrics page must send its request and read the answer. Prometheus waits equally
+"""Maximum time for a client of the metrics page to send its request and read the answer. Prometheus waits equally
 long."""
 
 TIMEOUTS_EVERY_S: Final = 1.0
@@ -183,13 +183,13 @@ MAX_HANDSHAKES_PER_ADDRESS: Final = 16
 """Concurrent handshakes with one address, so that a peer that completes none does not lock out others."""
 
 HANDSHAKE_TIMEOUT_S: Final = 10.0
-"""Time within which a handshake must complete, counted from the start of the connection."""
+"""Maximum time from the start of a connection to the end of its handshake."""
 
 EYEBALLS_DELAY_S: Final = 0.25
 """Delay before the next address of a host is tried in parallel (RFC 8305 5)."""
 
 NAME_FRESH_S: Final = 60.0
-"""Time for which the addresses of a host are reused without another look-up, unless they do not answer."""
+"""Time that the node reuses the addresses of a host without another look-up, unless they do not answer."""
 
 NAME_PATIENCE_S: Final = 2.0
 """Time to wait for a name server before the host's earlier addresses are used."""
@@ -198,33 +198,33 @@ MAX_KNOWN_HOSTS: Final = 256
 """Hosts whose addresses are cached: the latest ones. A node connects to fewer peers by name."""
 
 MIN_MESSAGE_BYTES_PER_S: Final = 100
-"""Receive rate of a message below which a second counts as slow. The slowest links in use carry thousands."""
+"""Minimum receive rate of a message. A second below it is slow. The slowest links in use carry thousands."""
 
 MAX_SLOW_S: Final = 60
-"""Number of slow seconds of one message after which the node disconnects the peer."""
+"""Slow seconds that one message may take before the node disconnects the peer."""
 
 MAX_SLOW_FIRST_S: Final = 20
-"""Number of slow seconds of the first message after which the node disconnects the peer. The limit is lower than
-MAX_SLOW_S, because the peer has not sent a complete message yet."""
+"""Slow seconds that the first message may take before the node disconnects the peer. The limit is lower than MAX_SLOW_S,
+because the peer has not sent a complete message yet."""
 
 IDLE_TIMEOUT_S: Final = 600.0
-"""Time without a byte after which a connection without live requests is closed. Cable has no ping."""
+"""Time without a byte before the node closes a connection without live requests. Cable does not define a ping."""
 
 KEEPALIVE_AFTER_S: Final = 20
-"""Seconds of silence after which the system probes whether the peer's machine is reachable."""
+"""Seconds of silence before the system probes whether the peer's machine is reachable."""
 
 KEEPALIVE_EVERY_S: Final = 8
 """Seconds between two probes of the system."""
 
 KEEPALIVE_PROBES: Final = 3
-"""Unanswered probes after which the system closes the connection: 44 seconds after the last sign of life."""
+"""Number of unanswered probes before the system closes the connection: 44 seconds after the last sign of life."""
 
 UNACKNOWLEDGED_TIMEOUT_S: Final = 25.0
-"""Time without an acknowledgement of sent bytes after which a connection is closed. Without this limit, the system
+"""Time without an acknowledgement of sent bytes before the node closes the connection. Without this limit, the system
 waits a quarter of an hour. A peer that reports a full window is exempt: it reads slowly."""
 
 SILENCE_S: Final = 20.0
-"""Time without a byte after which a node requests a sign of life from the peer. With encryption, these requests cost at
+"""Time without a byte before a node requests a sign of life from the peer. With encryption, these requests cost at
 most 8 kB an hour in each direction."""
 
 LIFE_SIGN_TIMEOUT_S: Final = 12.0
@@ -239,7 +239,7 @@ LONGEST_RETRY_S: Final = 45.0
 that returns is reached within 60 seconds."""
 
 WORKING_S: Final = 2.0
-"""Time that a connection must last to count as a success. A peer that rejects a connection closes it at once."""
+"""Minimum duration of a successful connection. A peer that rejects a connection closes it at once."""
 
 BROKEN_RETRY_S: Final = 0.2
 """Delay after a working connection breaks. On a link that breaks every five seconds, a delay of one second would lose a
@@ -256,11 +256,11 @@ END_TIMEOUT_S: Final = 3.0
 """Time for a peer to read the remaining bytes and to end its side of an encrypted stream (handshake.md 4.4)."""
 
 GRACE_S: Final = 1.0
-"""Time that a stopping node waits for a peer to request a post of the local user, from its announcement on."""
+"""Time that a stopping node waits for a peer to request a post of the local user after its announcement."""
 
 MAX_ANNOUNCED_REMEMBERED: Final = 256
-"""Own posts that were announced to one peer and not requested yet, and whose announcement times are remembered. The
-oldest are forgotten first."""
+"""Posts of the local user that the node announced to one peer, and that the peer has not requested yet. The node
+remembers the times of these announcements, and forgets the oldest first."""
 
 BLOCK_NOTICE_S: Final = 10.0
 """Time for a blocked peer to fetch the post/block that notifies it (moderation.md 5.1.4)."""
@@ -326,10 +326,10 @@ MAX_POSTPONED_POSTS: Final = 16_384
 channels of all peers are requested again instead."""
 
 POSTPONED_S: Final = 60.0
-"""Minimum time after which postponed posts are requested again."""
+"""Minimum time before the node requests postponed posts again."""
 
 POSTPONED_OVERFLOW_S: Final = 600.0
-"""Time after which channels are requested again because too many posts were postponed."""
+"""Time before the node requests channels again because it postponed too many posts."""
 
 MAX_JUDGED_SIZE_BYTES_PER_PEER: Final = 1_048_576
 """Posts of one peer that wait for the policy. Above it, the node stops reading from the peer."""

@@ -80,7 +80,7 @@ MAX_TALK_UNSENT: Final = 10_000
 So posts do not wait for the whole comparison."""
 
 MAX_TALK_UNASKED: Final = 100
-"""Unexpected posts after which a side ends the conversation. Honest peers send none."""
+"""Number of unexpected posts that a side accepts before it ends the conversation. Honest peers send none."""
 
 MAX_TALK_REPEATED: Final = 32
 """Consecutive received posts that are already stored because another peer sent them meanwhile. The comparison then ends
@@ -88,7 +88,7 @@ and waits for that peer, so that two peers do not send the same posts twice. A f
 
 TALK_REPEATED_WAIT_S: Final = 20.0
 """Time that a comparison ended by MAX_TALK_REPEATED waits for the other peer's comparison, which may be the slower one.
-It is less than TALK_SILENCE_S, after which the waiting peer counts this node as lost."""
+It is less than TALK_SILENCE_S, so that the waiting peer does not end the comparison."""
 
 MAX_TALK_REASON_CODEPOINTS: Final = 500
 """A peer's reason for ending a conversation. It is written to logs and terminals."""
@@ -105,7 +105,7 @@ MAX_TALK_QUESTIONS: Final = 8
 """Audits that a peer may request in one conversation. Each costs a thousand fingerprints."""
 
 TALK_SILENCE_S: Final = 60.0
-"""Time without a frame after which a peer whose turn it is counts as lost."""
+"""Time without a frame from a peer whose turn it is before this side ends the conversation."""
 
 MAX_TALK_S: Final = 3_600.0
 """Time from a conversation's first frame to its last. Sending 250,000 posts over 1 Mbit/s needs half of it."""
@@ -116,10 +116,10 @@ this limit, a new conversation replaces a slow one, or one of an address with at
 there is none, the node asks the new peer to retry later."""
 
 TALK_SLOW_AFTER_S: Final = 20.0
-"""Time spent waiting for a peer after which a slow conversation may be stopped so that another one can begin."""
+"""Time spent waiting for a peer before the node may stop a slow conversation to begin another one."""
 
 TALK_SLOW_BYTES_PER_S: Final = 500
-"""Transfer rate, while waiting for the peer, below which a conversation counts as slow. A 2G link is faster."""
+"""Minimum transfer rate while waiting for the peer. A conversation below it is slow. A 2G link is faster."""
 
 GREETING_TIMEOUT_S: Final = 5.0
-"""Time within which the peer of a connection for one reconciliation over Cable must be recognized as a cablestore."""
+"""Maximum time to recognize the peer of a connection for one reconciliation over Cable as a cablestore."""

@@ -35,13 +35,13 @@ MAX_REMOTE_HELLO_SIZE_BYTES: Final = 4_096
 """First line of either side: versions, dialect and the path of the store."""
 
 REMOTE_HELLO_TIMEOUT_S: Final = 10.0
-"""Time within which a program must send its first line. Programs send it at once."""
+"""Maximum time for a program to send its first line. Programs send it at once."""
 
 REMOTE_SLOW_READER_S: Final = 20.0
-"""Time after which a program that does not read its results is disconnected. Unread results occupy memory."""
+"""Time without reading results before the process disconnects a program. Unread results occupy memory."""
 
 REMOTE_TIMEOUT_S: Final = 20.0
-"""Time without a sign of life from the serving process after which a call fails. A busy disk may block a process for
+"""Time without a sign of life from the serving process before a call fails. A busy disk may block a process for
 seconds. A write that did not begin by then never runs."""
 
 REMOTE_CHANGE_WINDOW_S: Final = 0.02

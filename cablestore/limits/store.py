@@ -51,7 +51,8 @@ MAX_OWN_CLOCK_STEP_MS: Final = 60_000
 means that the clock was set back."""
 
 MAX_POSTS_IN_THE_WAY_LISTED: Final = 8
-"""Own posts listed in the error for posts dated too far ahead to be replaced. They fit into one delete command."""
+"""Posts of the user listed in the error for posts dated too far ahead to be replaced. They fit into one delete
+command."""
 
 MENTION_TOLERANCE_MS: Final = 5_400_000
 """A message mentions a user if the user has the name within this time before or after the message: an hour and a half.
@@ -140,8 +141,8 @@ MAX_UNREAD_COUNTED: Final = 1_000
 """Unread texts and mentions counted in one channel. This number means "this many or more", so a client shows "999+"."""
 
 MAX_LATE_TEXTS: Final = 4_000
-"""Unread texts of one channel that are dated before its read mark, about 170 bytes each. If there are more, the older
-half counts as read, so that an import of old messages cannot fill the disk."""
+"""Unread texts of one channel that are dated before its read mark, about 170 bytes each. If there are more, the store
+marks the older half as read, so that an import of old messages cannot fill the disk."""
 
 MAX_SEARCH_CHARACTERS: Final = 1_000
 """Length of one search query. People enter a few words; a pasted page is rejected."""

@@ -85,7 +85,7 @@ class BackupSchedule:
         """The present state. It may be read in any thread."""
 
     def change(self, plan: BackupPlan | None) -> None:
-        """Follow another plan from now on. None ends regular backups."""
+        """Replace the plan. None ends regular backups."""
         if plan != self._plan:
             self._plan = plan
             self._failed_at_ms = None

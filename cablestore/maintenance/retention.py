@@ -43,7 +43,7 @@ class Retention:
         """`removed` at the last compaction."""
 
     def change(self, ages: KeepAges) -> None:
-        """Apply other ages from now on. A removal in progress ends after its present step."""
+        """Replace the ages. A removal in progress ends after its present step."""
         if ages != self._ages:
             self._ages = ages
             self._changed.set()

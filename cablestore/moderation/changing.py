@@ -61,7 +61,7 @@ def decided(
     *,
     since: Position = BEGINNING,
 ) -> AppliedModeration:
-    """Return the moderation after the present content of a plan. Does not add the local rows of drops.
+    """Return the moderation after the present content of a plan. Do not add the local rows of drops.
 
     `before` is the moderation at position `since` of the plan. `claims` are statements that the plan remembers without
     their post/infos. `unsaid` are remembered statements and actions that the plan forgets.

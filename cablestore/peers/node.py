@@ -94,8 +94,8 @@ class Node(ProcessBound):
     async def __aexit__(self, *exc_info: object) -> None:
         """Stop gracefully: reject new connections, send pending output, store received posts.
 
-        Own posts that were announced to peers less than `NodeSettings.grace_s` ago are sent to peers that still request
-        them. A cancellation ends this grace period. CancelledError is raised after the node has stopped.
+        Posts of the local user that were announced less than `NodeSettings.grace_s` ago are still sent to peers that
+        request them. A cancellation ends this grace period. CancelledError is raised after the node has stopped.
         """
         life = self._life
         if life is None:

@@ -56,7 +56,7 @@ class PeerControl:
     def ban(self, name: str) -> list[str]:
         """Disconnect a peer, and reject its connections until `unban`. Return the banned keys or hosts.
 
-        Name a peer that is not connected by its complete key, or by its IP address. Raises NotFoundError, and
+        For a peer that is not connected, `name` must be its complete key or its IP address. Raises NotFoundError, and
         StorageError if the ban cannot be stored.
         """
         found = self._find(name)

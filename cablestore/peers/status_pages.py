@@ -63,7 +63,7 @@ class StatusPages(Closable):
         return Address(*self._server.socket.getsockname()[:2])
 
     def show(self, status: Status) -> None:
-        """Show a status from now on."""
+        """Replace the status that the pages show."""
         self._app.show(status)
 
     def show_phase(self, state: State, reason: str = "") -> None:
@@ -82,7 +82,7 @@ class _App:
     """The WSGI application that answers requests."""
 
     def show(self, status: Status) -> None:
-        """Show a status from now on."""
+        """Replace the status that the pages show."""
         self._shown = status, make_wsgi_app(status.registry)
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:

@@ -55,7 +55,7 @@ class Sync:
     # --- channels that are new ------------------------------------------------------------------
 
     async def read_channels(self) -> None:
-        """Read the channels of the store, so that they do not count as new."""
+        """Read the channels of the store, so that they are not reported as new."""
         with suppress(CableStoreError):  # each sync reads them too, and reports the error
             self._channels.update(await self._context.reads.call(own_channels))
 

@@ -77,7 +77,7 @@ class PayloadReply:
 
 
 class Replier:
-    """Builder of replies from one state of a set. Ranges outside of `window` are not answered."""
+    """Builder of replies from one state of a set. Ranges outside `window` are not answered."""
 
     def __init__(self, items: OrderedSet, window: Range, dialect: SyncDialect, splitting: Splitting) -> None:
         self._items = items

@@ -1,4 +1,4 @@
-"""Checkpoints for long work on an open store, outside of the process that has it open."""
+"""Checkpoints for long work on an open store, outside the process that has it open."""
 
 from __future__ import annotations
 

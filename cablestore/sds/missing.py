@@ -121,7 +121,7 @@ def _times(state: ChannelState, gap: Gap) -> Iterator[tuple[Table, Table, int]]:
 
 
 def close(state: ChannelState, message_id: str, *, is_here: bool = False) -> Gap | None:
-    """Remove a gap. Returns it, or None if it did not exist.
+    """Remove a gap. Return it, or None if it did not exist.
 
     With `is_here`, the message arrived, so its requests are subtracted from the accounts of the senders that listed it.
     """

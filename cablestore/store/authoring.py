@@ -1,4 +1,4 @@
-"""Own posts: build a post from its body, with links, timestamp, signature and encryption."""
+"""Posts of the user: build a post from its body, with links, timestamp, signature and encryption."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class IntakeBatch:
     _signed: list[bool] | None = None
 
     def signed(self) -> list[bool]:
-        """Return the validity of each signature of `posts`. Waits until all are verified."""
+        """Return the validity of each signature of `posts`. Wait until all are verified."""
         if not self.verifying:
             return [True] * len(self.posts)
         if self._signed is None:
@@ -62,7 +62,7 @@ class IntakeBatch:
             yield self.signed()
 
     def rejection(self) -> str:
-        """Return the number of rejected posts and the first reason, "" without rejections. Waits for the verification."""
+        """Return the number of rejected posts and the first reason, "" without rejections. Wait for the verification."""
         wrong = [outcome for outcome in self.outcomes if outcome is not None]
         for post, is_right in zip(self.posts, self.signed(), strict=True):
             if not is_right:

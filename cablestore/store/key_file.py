@@ -62,7 +62,7 @@ class StoreIdentity:
         return None if self._identity is None else self._identity.public_key
 
     def become(self, identity: Identity) -> None:
-        """Write as `identity` from now on. Raises IdentityError if the store has another identity."""
+        """Sign new posts with `identity`. Raises IdentityError if the store has another identity."""
         with self._identifying:
             known = self.load()
             if known is None:
@@ -127,13 +127,13 @@ def save_secret(secret: bytes, path: Path, what: str) -> None:
 
 
 def draft_identity(identity: Identity, path: Path) -> Path:
-    """Write a key file beside `path` under a temporary name, and flush it to disk. Returns the temporary path."""
+    """Write a key file beside `path` under a temporary name, and flush it to disk. Return the temporary path."""
     return _draft(identity.seed, path, "identity")
 
 
 def _draft(secret: bytes, path: Path, what: str) -> Path:
     if path.is_dir():
-        raise IdentityError(f"cannot write the {what} to {path}: it is a folder. Name a new file")
+        raise IdentityError(f"cannot write the {what} to {path}: it is a folder. Choose a new file")
     draft = path.with_name(path.name + unique_suffix())
     with storage_errors(f"cannot write the {what} to {path}"):
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, MODE)

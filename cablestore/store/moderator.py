@@ -192,7 +192,9 @@ class Moderator:
         channel: str | None = None,
         **options: Unpack[ActOptions],
     ) -> Effect:
-        """Remove posts from this store, and reject them from now on. Name either users, posts or a channel (4.4.6).
+        """Remove posts from this store, and reject them if they arrive again (4.4.6).
+
+        Pass only one of `users`, `posts` and `channel`.
 
         Posts must be known as for `hide`, and of type post/text or post/topic. Users are dropped by a `private`
         post/block with `drop=1` (5.1.4.1). To block them publicly, use `block`.
@@ -229,7 +231,7 @@ class Moderator:
         notify: bool = False,
         **options: Unpack[ActOptions],
     ) -> Effect:
-        """Reject posts of users from now on. With `drop`, also remove their stored posts (4.6, 5.1.4).
+        """Reject new posts of users. With `drop`, also remove their stored posts (4.6, 5.1.4).
 
         With `notify`, the post/block is sent to the blocked users.
         """
@@ -282,7 +284,7 @@ class Moderator:
         return self._with_seed(known.revoked(self._clock()), dry_run=dry_run)
 
     def sweep(self, progress: Progress = no_progress) -> int:
-        """Remove all dropped posts that are still stored, in batches. Returns the number of posts that were read.
+        """Remove all dropped posts that are still stored, in batches. Return the number of posts that were read.
 
         After an interruption, the next call or later writes resume it. `progress` counts posts.
         """
@@ -362,7 +364,7 @@ class Moderator:
         return [] if decisions is None else decisions.contexts()
 
     def follow(self, timeout_s: float | None = None) -> Iterator[Difference]:
-        """Yield changes, from now on, of roles and of hidden, dropped or blocked users, posts and channels.
+        """Yield changes of roles, and of hidden, dropped or blocked users, posts and channels, after this call.
 
         Ends after `timeout_s` without an event, or when the store is closed.
         """
@@ -451,7 +453,7 @@ class Moderator:
             if name is None or (bones is None and not acts.on_posts % 2):
                 raise ArgumentError(
                     f"the post {digest.hex()} is not stored, so its channel is unknown. To undo an action on this "
-                    "post, name the channel"
+                    "post, pass its channel"
                 )
             found.setdefault(name, []).append(digest)
         return {name: tuple(targets) for name, targets in found.items()}

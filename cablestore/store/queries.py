@@ -65,7 +65,7 @@ class Queries(Inspection):
         """Return the cached message order of the state that is read."""
 
     def get(self, digest: bytes) -> Post | None:
-        """Return the stored post with this hash, including own local-only posts, or None."""
+        """Return the stored post with this hash, or None. The post may be a local-only post of the user."""
         check_id("digest", digest)
         with self._reading() as reader:
             post = reader.post(digest)
@@ -74,7 +74,7 @@ class Queries(Inspection):
     def find_hashes(self, hex_digits: str, limit: int = 10, *, with_deleted: bool = False) -> list[bytes]:
         """Return up to `limit` hashes of stored posts that begin with `hex_digits`, to resolve an abbreviated hash.
 
-        The result includes own local-only posts. `with_deleted` adds deleted posts.
+        The result includes local-only posts of the user. `with_deleted` adds deleted posts.
         """
         check(hex_digits=hex_digits, limit=limit, with_deleted=with_deleted)
         digits = hex_digits.encode("ascii", "replace")

@@ -51,7 +51,7 @@ def encode_mark(mark: ReadMark) -> bytes:
 
 
 def stored_marks(reader: Reader) -> dict[bytes, ReadMark]:
-    """Return the marks by escaped channel name. Damaged marks are left out, so their channels count as never read."""
+    """Return the marks by escaped channel name. Damaged marks are left out, so their channels are unread."""
     found = {}
     for key, value in reader.local_rows(READ):
         match unpacked(value):

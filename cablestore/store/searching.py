@@ -99,7 +99,7 @@ class Searcher:
         raise AssertionError
 
     def catch_up(self, timeout_s: float | None, progress: Progress) -> int:
-        """Update the index for up to `timeout_s`. Returns the approximate number of remaining posts and events."""
+        """Update the index for up to `timeout_s`. Return the approximate number of remaining posts and events."""
         try:
             return self._index.catch_up(timeout_s, progress)
         except IndexThrownAwayError:

@@ -130,7 +130,7 @@ class ContentClient:
     async def upload_file(
         self, path: Path, *, filename: str | None = None, mimetype: str | None = None
     ) -> UploadReport:
-        """Upload a file. Returns its content id, which is verified against the sent bytes.
+        """Upload a file. Return its content id, which is verified against the sent bytes.
 
         Raises ArchiveError if the node answers with another id, and OSError if the file cannot be read.
         """
@@ -316,7 +316,7 @@ class ContentClient:
             return read_answer(await _read(response, _MAX_TEXT_SIZE_BYTES), Space, "the space of a node")
 
     async def delete(self, cid: Cid) -> None:
-        """Delete a dataset on the node. Does nothing if the node does not have it."""
+        """Delete a dataset on the node. Do nothing if the node does not have it."""
         async with self._request("DELETE", f"/data/{cid}"):
             return
 

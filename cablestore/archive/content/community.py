@@ -54,7 +54,7 @@ class CidReader:
         return None if cid is None else self.content(cid)
 
     def _read(self, name: str, limit_bytes: int) -> bytes | None:
-        """Read a file. Returns None if it is missing.
+        """Read a file. Return None if it is missing.
 
         From a file that is too long, it reads one byte more than the limit, so that the decoder rejects the data.
         """

@@ -159,7 +159,7 @@ class DatasetReader(Closable):
 
 
 def has_its_size(data: Path, leaves: Path, sizes_bytes: Collection[int]) -> bool:
-    """Return True if a tree's files have the size of one of its datasets. Reads at most one block.
+    """Return True if a tree's files have the size of one of its datasets. Read at most one block.
 
     The datasets of a tree differ only by zeros at the end, and the file may belong to a deleted dataset. A file of
     another size must therefore have the same number of blocks, and its last block must match its leaf.

@@ -86,7 +86,7 @@ def check_name(text: str) -> str:
 def is_own_host(request: web.Request, names: Collection[str]) -> bool:
     """Return True if the Host header of a request is the address and port of its connection, or is in `names`.
 
-    On a connection within this machine, localhost counts as its address. A name without a port is valid for all ports.
+    On a connection within this machine, localhost is also accepted. A name without a port is valid for all ports.
     This detects DNS rebinding: if a web page's name is changed to our address, the page still sends its own name.
     """
     hosts = request.headers.getall("Host", [])

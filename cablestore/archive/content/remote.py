@@ -47,7 +47,7 @@ class ContentRemote:
         self._is_closed = False
 
     def __enter__(self) -> Self:
-        """Create the folder. Does not send requests."""
+        """Create the folder. Do not send requests."""
         self._folder.make()
         self._run(self._start())
         return self

@@ -143,7 +143,7 @@ class ContentStore(Closable, ProcessBound):
         mimetype: str | None = None,
         manifest_format: ManifestFormat = ManifestFormat.CODEX,
     ) -> DatasetManifest:
-        """Store the chunks as a dataset. Returns its manifest after it is synced to the disk.
+        """Store the chunks as a dataset. Return its manifest after it is synced to the disk.
 
         Raises ArchiveError for zero bytes or an invalid filename or media type, NoRoomError if the dataset does not
         fit, and StorageError if writing fails. After an error, the dataset is not stored.
@@ -261,7 +261,7 @@ class ContentStore(Closable, ProcessBound):
             return self._has_files(manifest.tree, self._sizes_bytes()[manifest.tree])
 
     def is_intact(self, cid: Cid) -> bool:
-        """Return True if all blocks of a dataset are intact. Reads the whole dataset."""
+        """Return True if all blocks of a dataset are intact. Read the whole dataset."""
         try:
             return all(self.get(cid))  # no part is empty
         except (ArchiveError, StorageError):

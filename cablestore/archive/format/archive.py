@@ -126,7 +126,7 @@ def _check(profile: Profile, period: Period, topics: tuple[Topic, ...], messages
     for message in messages:
         if not start_ns <= message.timestamp_ns < stop_ns or message.content_topic in strange:
             raise ArchiveError(
-                f"post {message.post_hash.hex()} of {message.timestamp_ms} ms in {message.content_topic} is outside of "
+                f"post {message.post_hash.hex()} of {message.timestamp_ms} ms in {message.content_topic} is outside "
                 f"{period} or of the archive's {len(topics)} topics. Put it into the archive of its week"
             )
 
@@ -265,7 +265,7 @@ def _records(profile: Profile, document: bytes, entry: Entry) -> Iterator[Record
         record = profile.read_record(value)
         if not start <= record.timestamp < stop or record.topic not in topics:
             raise ArchiveError(
-                f"a message with time {record.timestamp} and topic {record.topic!r} is outside of {entry.period} "
+                f"a message with time {record.timestamp} and topic {record.topic!r} is outside {entry.period} "
                 f"or of the {len(topics)} topics of the archive. The archive contradicts its metadata"
             )
         yield record

@@ -94,7 +94,7 @@ class TorrentEngine(ProcessBound):
 
         The folder must be complete, and may be read-only. A member that fetched only parts seeds them by keeping its
         remote open. If the torrent file has the same index as the folder, the folder is checked against that file.
-        Without such a file, a piece of zeros counts as missing, unless the caller checked the archives against their
+        Without such a file, a piece of zeros is treated as missing, unless the caller checked the archives against their
         index (`is_verified`). Pieces that this engine hashed are not hashed again. Raises ArchiveError without changes,
         such as IncompleteError for missing pieces.
         """

@@ -273,7 +273,7 @@ class _WantedPieces:
         self._prioritize(dict.fromkeys(self.missing.intersection(pieces), priority))
 
     def is_here(self, pieces: range) -> bool:
-        """Count the received pieces and report progress. Returns True if all of `pieces` are complete."""
+        """Count the received pieces and report progress. Return True if all of `pieces` are complete."""
         arrived = self._remote.swarm.arrivals[self._arrivals_seen :]
         # Another thread may append to the list meanwhile, so its length is not used.
         self._arrivals_seen += len(arrived)
@@ -343,7 +343,7 @@ def _held_in(path: Path, metainfo: Metainfo, pieces: range) -> set[int]:
 
 
 def _opened(path: Path) -> BinaryIO:
-    """Open a file for reading. A missing file counts as empty. Raises ArchiveError."""
+    """Open a file for reading, or an empty stream if the file is missing. Raises ArchiveError."""
     try:
         return path.open("rb")
     except FileNotFoundError:

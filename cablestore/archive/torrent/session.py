@@ -115,7 +115,7 @@ class TorrentSession(ProcessBound):
             self._changed.notify_all()
 
     def wait_for_change(self, swarm: Swarm, seen: int, timeout_s: float) -> bool:
-        """Wait for changes after number `seen`. Returns False after the timeout.
+        """Wait for changes after number `seen`. Return False after the timeout.
 
         Raises ArchiveError if the torrent has ended.
         """
