@@ -183,7 +183,7 @@ def _reject(name: str, expected: str, value: object, hint: str = "") -> NoReturn
 
 
 def _shown(value: object) -> str:
-    """Return a value as shown in an error. Omits bytes, and strings as long as a key, which may be secret."""
+    """Return a value as shown in an error. Omits bytes, and strings as long as a key, because they may be secret."""
     if isinstance(value, bytes | bytearray | memoryview):
         return f"{_kind_of(value)} of {len(value)} bytes"
     if isinstance(value, str) and len(value) >= _SHOWN_CHARACTERS:

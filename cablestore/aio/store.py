@@ -129,7 +129,7 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
     """Open the store in a folder, or connect to the process that has it open and serves it.
 
     The parameters are those of `CableStore.open`. A call with options other than `create`, `dialect`, `upgrade` and
-    `progress` does not connect, but raises StoreLockedError: the process that has the store open chose its options.
+    `progress` does not connect to another process. It raises StoreLockedError, because that process chose the options.
     """
 
     in_memory = staticmethod(_opening(CableStore.in_memory))

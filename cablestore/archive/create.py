@@ -1,7 +1,7 @@
 """Creation of archives from a store's posts of past weeks.
 
 Posts are read in order of time and hash, week by week. Posts that arrive after the archives of their week were created
-get a separate archive after the others.
+get a separate archive after the existing archives.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class ArchiveImportReport:
     dropped: int = 0
     """Posts of the archive that moderation keeps out of this store."""
     removed: list[bytes] = field(default_factory=list)
-    """Hashes of removed posts, which the archives of the period do not contain."""
+    """Hashes of posts that were removed because the archives of the period do not contain them."""
 
     __repr__ = hex_repr
 

@@ -224,7 +224,7 @@ class ChatApp(App[None]):
                 self._channels[number] = await each.channels()
 
     async def _read_lists(self) -> None:
-        """Read the lists of channels and members again, and the other details around the messages."""
+        """Read the lists of channels and members again, and the details around the messages."""
         place = self._place
         open_cabal = self._open_cabals[place.cabal]
         await self._read_channels()

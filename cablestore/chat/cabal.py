@@ -1,4 +1,4 @@
-"""Access to a cabal for the client's screens, whether this process or another one has its store open.
+"""Access to a cabal for the client's screens. This or another process has the cabal's store open.
 
 The screens call a store only through this module. Threads read, write and search, so the event loop does not wait.
 """

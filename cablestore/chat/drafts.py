@@ -91,7 +91,7 @@ class Drafts:
         self._client.do(self._write)
 
     async def _write(self) -> None:
-        """Write all drafts. Raises CableStoreError if a store rejects a draft, which remains in memory."""
+        """Write all drafts. Raises CableStoreError if a store rejects a draft. The draft then remains in memory."""
         problem: CableStoreError | None = None
         for place, draft in list(self._unwritten.items()):
             try:

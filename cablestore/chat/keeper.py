@@ -1,4 +1,4 @@
-"""Store of a cabal, open in this process or in another one. The other process may exit, hang, and start again."""
+"""Store of a cabal, open in this or another process. The other process may exit, hang, and start again."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _AGAIN_S: Final = 0.5
 
 
 class OpenStore:
-    """Store that is open in this process or another one, and the node that connects it to peers."""
+    """Store that is open in this or another process, and the node that connects the store to peers."""
 
     def __init__(self, store: CableStore, node: WatchedNode) -> None:
         """Use a store until `closing` is closed."""

@@ -1,4 +1,4 @@
-"""Store of a client, which opens and serves it, or connects to the process that serves it.
+"""Store of a client. The client opens and serves the store, or connects to the process that serves it.
 
 If that process was another client and has exited, this client opens the store itself. If it was `serve` or another
 program, this client waits until that program serves the store again.

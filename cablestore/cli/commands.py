@@ -1,6 +1,6 @@
 """All commands by name.
 
-The module of a command is imported on first use, so that a command does not load the others.
+The module of a command is imported on first use, so that a command does not load other commands.
 """
 
 from __future__ import annotations

@@ -95,7 +95,10 @@ class SettingsReloader:
         self.plan = plan
 
     def reload(self, node: Node, watched: RunningNode, maintenance: Maintenance) -> None:
-        """Read the policy and the settings again, and apply what can change. Log the rest, or an error."""
+        """Read the policy and the settings again, and apply the settings that can change.
+
+        Log the other changes, or an error.
+        """
         _reload_policy(node)
         try:
             params = self._read()

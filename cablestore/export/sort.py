@@ -23,7 +23,7 @@ from cablestore.errors import ExportError
 from cablestore.files import atomic_file, storage_errors
 
 _BLOCK_SIZE_BYTES: Final = 65_536
-"""Memory of the merge for each run. A hundred million posts need 600 runs, which take 40 MB."""
+"""Memory of the merge for each run. A hundred million posts need 600 runs and 40 MB."""
 
 _HEADER: Final = struct.Struct(">II")
 

@@ -1,8 +1,8 @@
 """Writing of exports: single segments of posts, tombstones or statements, or a whole export as a stream.
 
 Posts are passed as records, which sort in the order of an export: time u8[8] | hash u8[32] | type u8 | post. The time
-is the reversed varint of the timestamp, with leading zeros. It sorts like the number, and is copied from a post in one
-step.
+is the reversed varint of the timestamp, with leading zeros. The result sorts like the number, and is copied from a post
+in one step.
 """
 
 from __future__ import annotations

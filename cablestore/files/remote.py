@@ -331,7 +331,7 @@ def is_request_in_progress() -> bool:
 
 
 def _retried(where: str, work: Callable[[], T]) -> T:
-    """Return the result of `work`, which is repeated up to 3 times after errors of the network or the server.
+    """Run `work` and return its result. Repeat it up to 3 times after errors of the network or the server.
 
     Raises MissingFileError or StorageError.
     """

@@ -303,7 +303,7 @@ class Engine(ProcessBound):
         return self._readers
 
     def transaction(self) -> Transaction:
-        """Return a transaction, which locks out other writers while posts are planned and written."""
+        """Return a transaction. It locks out other writers while posts are planned and written."""
         return Transaction(self)
 
     def write(self, changes: PlannedWrite, *, sync: bool) -> None:

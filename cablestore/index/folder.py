@@ -79,7 +79,7 @@ _SCRATCH: Final = "scratch-"
 CHECKPOINT: Final = "checkpoint-"
 """Prefix of the folders of checkpoints (`cablestore.index.checkpoint`), which are locked while they are used."""
 CAUSAL_LOGS: Final = "sds"
-"""Folder of causal logs. It may exist before the store, and a rebuild does not change it."""
+"""Folder of causal logs. It may exist before the store. A rebuild does not change it."""
 SEARCH_INDEX: Final = "search.sqlite"
 SEARCH_SUMS: Final = f"{SEARCH_INDEX}-sums"
 SEARCH_FILES: Final = (SEARCH_INDEX, SEARCH_SUMS, *(f"{SEARCH_INDEX}-{kind}" for kind in ("wal", "shm", "journal")))
@@ -224,7 +224,8 @@ class Folder(ProcessBound):
     def begin(self, name: str | None = None) -> str:
         """Create an empty folder for a new generation, marked as unfinished, and return its name.
 
-        Opening the store removes it, unless `activate` was called before. Its name is by default the next number.
+        The name is by default the next number. Opening the store removes the folder, unless `activate` was called
+        before.
         """
         self._require_writable()
         name = name or next_name(self.path, self.generations)
@@ -237,9 +238,10 @@ class Folder(ProcessBound):
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:
-        """Yield an empty folder for temporary files. If the store is read-only, it is outside the store's folder.
+        """Yield an empty folder for temporary files.
 
-        It is removed afterwards, at the latest when the store is next opened.
+        If the store is read-only, the folder is outside the store's folder. The folder is removed afterwards, at the
+        latest when the store is next opened.
         """
         if self.is_read_only:
             temporary = files.make_temporary(0, outside=self.path)
@@ -257,11 +259,11 @@ class Folder(ProcessBound):
                 shutil.rmtree(path, ignore_errors=True)
 
     def activate(self, generation: str, *, keep: bool = False) -> None:
-        """Make another generation the live one. It must be complete and closed.
+        """Make another generation live.
 
-        After the return, a power failure does not undo this. After an error the header may name either generation.
-
-        With `keep` the previous generation is kept. Otherwise the caller removes it.
+        The generation must be complete and closed. After the return, a power failure does not undo this. After an
+        error, the header may name either generation. With `keep` the previous generation is kept. Otherwise the caller
+        removes it.
         """
         self._require_writable()
         known = self.header
@@ -275,9 +277,9 @@ class Folder(ProcessBound):
             unmark(self.path / generation)
 
     def adopt(self, database: Path) -> str:
-        """Move a complete, closed database on the same disk into the folder as a new generation. Return its name.
+        """Move a complete, closed database on the same disk into the folder as a new generation.
 
-        It is not live or kept before `activate`.
+        Return the generation's name. The generation is neither live nor kept before `activate`.
         """
         self._require_writable()
         name = next_name(self.path, self.generations)

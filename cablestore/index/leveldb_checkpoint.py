@@ -74,7 +74,10 @@ def _unlink_unlisted(copy: Path) -> None:
 
 
 def _is_complete(copy: Path, name: str) -> bool:
-    """Return True if all listed files exist, and the database was not opened again, which reuses numbers of tables."""
+    """Return True if all listed files exist, and the database was not opened again.
+
+    Opening a database again reuses numbers of tables.
+    """
     listed = read_readable(copy)
     tables = (copy / f"{number:06d}.ldb" for number in listed.tables)
     is_same = (copy / "CURRENT").read_text(encoding="utf-8").strip() == name

@@ -380,7 +380,7 @@ def add_tombstones(stones: Iterable[Tombstone], plan: Plan) -> None:
 def write_planned(target: Database, reader: Reader, catalog: Catalog, fill: Callable[[Plan], object]) -> None:
     """Create a plan for the target's current state, pass it to `fill`, and write it.
 
-    The dialect and the decryption of local-only posts are those of `reader`.
+    The plan uses the dialect of `reader`, and decrypts local-only posts like it.
     """
     with target.snapshot() as state:
         plan = Plan(reader.over(state), catalog, decode_sizes(state.get(SIZES_KEY)), None)

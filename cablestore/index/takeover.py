@@ -134,7 +134,7 @@ def _discard(rows: Iterable[Row], plan: Plan) -> None:
 
 
 def _copy_local(live: Reader, target: Database) -> None:
-    """Copy the live database's local rows to the target, which keeps its own confirmed deletions.
+    """Copy the live database's local rows to the target. The target keeps its confirmed deletions.
 
     The applicable drops are derived again when the store opens, because the target may have other posts.
     """

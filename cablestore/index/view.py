@@ -123,9 +123,9 @@ class Fold:
     A stored value must be a part again: merging it with a new part must be the same as merging all parts.
     """
     absent_part: Callable[[Reader, bytes, bytes], bytes | None] | None = None
-    """Returns the part of a key without a row, or None if the key has no part. It is needed if `stored_value` returns
-    None for a part that counts. The arguments are a reader of the state before the write, the key, and the new part. By
-    default a key without a row has no part.
+    """Returns the part of a key without a row, or None if the key has no part. This function is needed if
+    `stored_value` returns None for a part that counts. The arguments are a reader of the state before the write, the
+    key, and the new part. By default a key without a row has no part.
     """
     census: Census | None = None
     """Counts the stored rows of the fold by group."""

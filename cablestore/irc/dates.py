@@ -200,7 +200,7 @@ class Clock:
         return self._utc_ms(self._passed_ms + stamp.ms)
 
     def _utc_ms(self, local_ms: int) -> int:
-        """Return the UTC time of a local time, which counts from the day's midnight in the log's zone.
+        """Return the UTC time of a local time. The local time counts from the day's midnight in the log's zone.
 
         When clocks go back, an hour exists twice: the first hour counts, unless the log is already later. A time in a
         skipped hour is read with the offset before the change.

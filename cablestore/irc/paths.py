@@ -52,7 +52,10 @@ def _date_of(match: re.Match[str]) -> date | None:
 
 
 def year_in_path(path: PurePath) -> int | None:
-    """Return the year after which the innermost such folder is named, None without such a folder."""
+    """Return the year in the name of the innermost folder that is named after a year.
+
+    Return None without such a folder.
+    """
     return next((int(part) for part in reversed(path.parts[:-1]) if re.fullmatch(YEAR, part)), None)
 
 

@@ -18,7 +18,7 @@ MAX_INDEX_SIZE_BYTES: Final = 67_108_864
 out the largest deletions that do not fit."""
 
 MAX_MAGNET_SIZE_BYTES: Final = 4_096
-"""One magnet link. It arrives in a post/text, which is limited to the same size."""
+"""One magnet link. It arrives in a post/text, whose text is limited to the same size."""
 
 MAX_TRACKERS: Final = 64
 """Trackers in one magnet link or torrent."""

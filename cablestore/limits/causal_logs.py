@@ -71,7 +71,7 @@ MAX_SDS_REVIEWED: Final = 64
 compares the others."""
 
 MAX_SDS_TIMERS: Final = 256
-"""Timers of one kind that one tick handles in one write. The next tick handles the others."""
+"""Timers of one kind that one tick handles in one write. The next tick handles the other timers."""
 
 MAX_SDS_BATCH: Final = 1_000
 """Received messages that one write stores. The write is held in memory."""

@@ -113,7 +113,8 @@ FETCH_POSTS_LEAST: Final = 16
 """Smallest number of posts in one request while more are pending. A request and its conclusion take 40 bytes."""
 
 FETCHES_OPEN: Final = 4
-"""Open post requests at one peer: enough to keep it busy, so few that other peers can take over the rest."""
+"""Open post requests at one peer: enough to keep the peer busy, but few enough to request other posts from other
+peers."""
 
 FLOW_FIRST_SIZE_BYTES: Final = 8_192
 """First window, in bytes of posts in flight, of a new link: 1.6 s at 5 kB/s. Each batch can at most double
@@ -195,7 +196,7 @@ NAME_PATIENCE_S: Final = 2.0
 """Time to wait for a name server before the host's earlier addresses are used."""
 
 MAX_KNOWN_HOSTS: Final = 256
-"""Hosts whose addresses are cached: the latest ones. A node connects to fewer peers by name."""
+"""Hosts whose addresses are cached. The node forgets the oldest first. A node connects to fewer peers by name."""
 
 MIN_MESSAGE_BYTES_PER_S: Final = 100
 """Minimum receive rate of a message. A second below it is slow. The slowest links in use carry thousands."""

@@ -12,7 +12,7 @@ MAX_POST_SIZE_BYTES: Final = 262_144
 """One post. The protocol sets no limit; this one allows 8,000 links or deletions and bounds the cost of a post."""
 
 MAX_LINKS_WRITTEN: Final = 64
-"""Heads to which a new post links. If a channel has more heads, later posts link to the others."""
+"""Heads to which a new post links. If a channel has more heads, later posts link to the other heads."""
 
 MAX_DELETIONS_WRITTEN: Final = 1_000
 """Hashes in one new post/delete, 32 kB. More hashes are written as several posts."""
@@ -37,7 +37,7 @@ MAX_ROWS_REMEMBERED: Final = 4_096
 """Counts, sums and folds that a writer caches between batches: as many as a few hundred single posts change."""
 
 MAX_ROW_REMEMBERED_SIZE_BYTES: Final = 2_048
-"""Largest row in the cache of a writer, which occupies at most 8 MB. Larger rows are read again."""
+"""Largest row in the cache of a writer. The cache occupies at most 8 MB. Larger rows are read again."""
 
 MAX_GROUPS_REMEMBERED: Final = 64
 """Channels whose heads a writer caches: more channels than one user usually writes to in turn."""
@@ -70,8 +70,8 @@ CLOCK_MEMORY_MS: Final = 14_400_000
 corrected by now."""
 
 MAX_CLOCK_TEXTS_READ: Final = 200
-"""Latest texts read to compare clocks, which takes some milliseconds. A user who writes more texts than this hides the
-texts of other users."""
+"""Latest texts read to compare clocks. Reading takes some milliseconds. A user who writes more texts than this hides
+the texts of other users."""
 
 CAUSAL_SKEW_MS: Final = 604_800_000
 """Time before a window in which causal order searches for ancestors that claim a later time. See
@@ -103,8 +103,8 @@ MAX_GRAPH_POSTS: Final = 1_000
 """Posts in the graph of a channel by default. A browser draws as many at once, and a wide screen can show them."""
 
 MAX_TOPICS_READ: Final = 1_000
-"""Latest topics of a channel that are searched for one that applies, which takes some 15 ms. If blocked users set more
-topics than this, the channel has no topic until the next one is set."""
+"""Latest topics of a channel that are searched for the topic that applies. The search takes some 15 ms. If blocked
+users set more topics than this, the channel has no topic until the next one is set."""
 
 STATE_POSTS_KEPT: Final = 3
 """Posts of each kind of channel state that `prune` keeps: the latest, second-latest and third-latest (wire.md
@@ -241,8 +241,8 @@ PARTITION_POSTS: Final = 50_000
 """Approximate number of posts in one task of the Spark job: 70 MB of pieces, 300 MB of Python objects."""
 
 PART_ROWS: Final = 300_000
-"""Approximate number of rows that one process loads into one LevelDB at a time. It takes 20 s, which an interruption
-loses."""
+"""Approximate number of rows that one process loads into one LevelDB at a time. Loading takes 20 s. After an
+interruption, this step is repeated."""
 
 SHARED_OUT_FROM_SIZE_BYTES: Final = 134_217_728
 """Smallest database that several processes rebuild: 100,000 posts. One process rebuilds a smaller one in a few
@@ -259,7 +259,7 @@ MAX_LOG_ARCHIVE_ENTRIES: Final = 250_000
 """Entries of one archive of logs, 500 bytes of memory each: 25 channels for 25 years, one file a day."""
 
 MAX_LOG_ENTRY_HEADER_SIZE_BYTES: Final = 1_048_576
-"""Header of one entry of a tar archive, which is read into memory: 512 bytes, and any long name."""
+"""Header of one entry of a tar archive: 512 bytes, and any long name. The header is read into memory."""
 
 MAX_LOG_WRAPPINGS: Final = 4
 """Nested packings of one log: a compressed file in a compressed archive is packed three times."""

@@ -1,8 +1,8 @@
 """HTTP features of the content endpoint that aiohttp lacks: duplicate headers, a quiet log, host names.
 
-Codex' Python client sends two Content-Type headers: the header of its caller, and its own. aiohttp's C parser rejects
-such a request with status 400, and has no option to accept it. Therefore this module uses aiohttp's Python parser, and
-removes the second header first.
+Codex' Python client sends two Content-Type headers, one from its caller and one from the client. aiohttp's C parser
+rejects such a request with status 400, and has no option to accept it. Therefore this module uses aiohttp's Python
+parser, and removes the second header first.
 """
 
 from __future__ import annotations

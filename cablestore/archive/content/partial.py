@@ -23,10 +23,10 @@ from cablestore.forks import ProcessBound, bind, close_released, open_released
 
 
 class PartialDownload(ProcessBound):
-    """Unfinished download to `target`, which is locked while this object is open.
+    """Unfinished download to `target`.
 
-    Raises ArchiveError if another download of the same bytes to the same folder runs, and StorageError if writing
-    fails.
+    The download is locked while this object is open. Raises ArchiveError if another download of the same bytes to the
+    same folder runs, and StorageError if writing fails.
     """
 
     def __init__(self, target: Path, manifest: DatasetManifest) -> None:

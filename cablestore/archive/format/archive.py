@@ -101,7 +101,10 @@ def encode_archive(
 def _fitting(
     profile: Profile, size_bytes: int, tombstones: Sequence[Tombstone], key: bytes | None
 ) -> tuple[bytes, tuple[bytes, ...]]:
-    """Return the field of the tombstones that fit beside `size_bytes` of messages, and the targets of the others."""
+    """Return the field of the tombstones that fit beside the messages, and the targets of the other tombstones.
+
+    `size_bytes` is the size of the messages.
+    """
     field = _written(tombstones)
     if _stored_size_bytes(profile, size_bytes + len(field), key) <= MAX_STORED_ARCHIVE_SIZE_BYTES:
         return field, ()

@@ -1,4 +1,4 @@
-"""Statement about the content of archives, which the control node signs. Pure.
+"""Statement about the content of archives. The control node signs it. Pure.
 
 The id of an archive does not depend on its content, and the indexes of other software do not contain hashes of the
 content. For each archive of an index, the statement contains the hash of its bytes and the Merkle root of its posts. It

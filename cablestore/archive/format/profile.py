@@ -96,7 +96,7 @@ class Record(NamedTuple):
 class Entry(NamedTuple):
     """Index entry of one archive: its id, period, topics and position.
 
-    In `data`, the archive occupies `size_bytes` from `offset_bytes` on. The last `padding_bytes` are zeros after the
+    In `data`, the archive occupies `size_bytes` from `offset_bytes`. The last `padding_bytes` are zeros after the
     document (0 bytes in rfc61, which pads within the document). With a `cid`, the archive is stored under that content
     id, and the numbers are 0.
     """

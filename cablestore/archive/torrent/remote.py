@@ -269,7 +269,7 @@ class _WantedPieces:
         self._prioritize({piece: _NOW if piece in now else _WANTED for piece in self.missing})
 
     def hurry(self, pieces: range, priority: int) -> None:
-        """Request these pieces before the others."""
+        """Request these pieces before other pieces."""
         self._prioritize(dict.fromkeys(self.missing.intersection(pieces), priority))
 
     def is_here(self, pieces: range) -> bool:
