@@ -57,7 +57,7 @@ def read_archives(source: ArchiveSource) -> tuple[Dialect, list[Input]]:
     if (cid := by_cid.index_cid()) is not None and (data := by_cid.content(cid)) is not None:
         found.append(_read(str(by_cid.folder.file(str(cid))), data, None, source))
     if not found:
-        raise ArchiveError(f"no archives of {source.control_key.hex()} found below {folder}. Fetch them first")
+        raise ArchiveError(f"no archives of {source.control_key.hex()} found below {folder}. Fetch the archives first")
     newest = max(found, key=_age)
     inputs: list[Input] = [
         ArchiveInput(community, newest.dialect, _alone(newest.verified, entry), newest.key)

@@ -255,9 +255,7 @@ class _NewGeneration:
             _live(folder, self.catalog, views) as live,
         ):
             if live is None:
-                raise ExportError(
-                    f"no store found at {self.out}, so there are no views to rebuild. Run without --views"
-                )
+                raise ExportError(f"no store found at {self.out}, so there are no views to rebuild. Omit --views")
             self._reject_later_posts(live)
             self._reject_others(live)
             with closing(LevelDB(path, create=True)) as target, self._timed("load"):
@@ -289,7 +287,7 @@ class _NewGeneration:
         if others:
             raise ExportError(
                 f"the exports and the store at {self.out} differ (different posts and tombstones: {others:,}). To "
-                "rebuild single views, export the whole store again, or run without --views"
+                "rebuild single views, export the whole store again. Or omit --views"
             )
 
     def _derived_rows(self, prefix: bytes) -> Iterator[Row]:
@@ -427,6 +425,6 @@ def _live(folder: Folder, catalog: Catalog, views: frozenset[str] = frozenset())
         if outdated:
             raise OutdatedViewError(
                 f"other views of {folder.path} have another version, but would not be rebuilt: "
-                f"{', '.join(sorted(outdated))}. Name these too, or run without --views"
+                f"{', '.join(sorted(outdated))}. Add these to --views, or omit --views"
             )
         yield reader

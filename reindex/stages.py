@@ -242,8 +242,8 @@ class Stages:
         for report in probes:
             if report["probe"] not in found:
                 raise ReindexError(
-                    f"the driver does not see the files that the worker on {report['host']} writes to {folder}. Name "
-                    "a folder with --work that all machines share under the same path, or a URI in an object store"
+                    f"the driver does not see the files that the worker on {report['host']} writes to {folder}. "
+                    "Choose a folder for --work that all machines share under the same path, or a URI of an object store"
                 )
         remove(folder, found)
 

@@ -119,7 +119,7 @@ def torrent_archives(folder: Path, control_key: bytes, dialect: Dialect, key: by
     verified = verified_by_any_profile(data, control_key, dialect, data_size_bytes=MAX_TORRENT_SIZE_BYTES, key=key)
 
     def stored(entry: Entry) -> bytes:
-        missing = f"archive {entry.archive_id} not found. Fetch it"
+        missing = f"archive {entry.archive_id} not found. Fetch the archive first"
         if files.data_size_bytes() < entry.offset_bytes + entry.size_bytes:
             raise ArchiveError(missing)
         content = files.stored(entry)

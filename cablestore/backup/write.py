@@ -164,7 +164,7 @@ def backup_open(
     """Back up a store that is open in this process: see `backup`."""
     header = None if store.path is None else peek(store.path)
     if store.path is None or header is None:
-        raise BackupError("cannot back up a store in memory. Export it instead")
+        raise BackupError("cannot back up a store in memory. Export the store instead")
     with store.snapshot() as state:
         known = StoreIdentity(None if store.public_key is None else store.identity, None)
         source = _Source(store.path, header, state.reader, known, store.is_read_only, store.parts.intake.clock())

@@ -119,7 +119,7 @@ def records_of(rows: list[Row]) -> list[bytes]:
 
 def _damaged(key: bytes, why: object) -> CorruptStoreError:
     return CorruptStoreError(
-        f"the post at {key!r} is damaged: {why}. Remove it with `cablestore rebuild`, then export again"
+        f"the post at {key!r} is damaged: {why}. Remove it with `cablestore rebuild`, then export the store again"
     )
 
 

@@ -82,7 +82,7 @@ def open_read_only(path: Path, tuning: Tuning | None = None, *, scratch: Path | 
             overlay = TemporaryFolder(scratch, None)
             scratch.mkdir()
     except OSError as error:
-        raise StorageError(f"cannot read the database at {path}: {error.strerror}. Check permissions") from None
+        raise StorageError(f"cannot read the database at {path}: {error.strerror}. Check its permissions") from None
     try:
         for file in copied:
             shutil.copyfile(file, overlay.path / file.name)
@@ -92,8 +92,8 @@ def open_read_only(path: Path, tuning: Tuning | None = None, *, scratch: Path | 
     except OSError as error:
         overlay.remove()
         raise StorageError(
-            f"cannot open the database at {path} over {overlay.path}: {error.strerror}. Check permissions, and the "
-            "free space in TMPDIR"
+            f"cannot open the database at {path} over {overlay.path}: {error.strerror}. Check the permissions and "
+            "the free space of both folders"
         ) from None
     except BaseException:
         overlay.remove()

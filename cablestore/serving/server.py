@@ -153,7 +153,7 @@ class StoreServer(Closable, ProcessBound):
         if hello is None:
             return "invalid first line: expected JSON with the version of cablestore and the versions of the protocol"
         if len(self._programs) >= limits.MAX_REMOTE_CLIENTS:
-            return f"too many programs use this store: the maximum is {limits.MAX_REMOTE_CLIENTS}. Close one, or wait"
+            return f"too many programs use this store: the maximum is {limits.MAX_REMOTE_CLIENTS}. Close a program, or wait"
         return messages.rejection(hello, "the program")
 
     def _offer(self, problem: str) -> Offer:

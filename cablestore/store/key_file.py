@@ -120,7 +120,7 @@ def save_secret(secret: bytes, path: Path, what: str) -> None:
         try:
             _name(draft, path)
         except FileExistsError:
-            raise IdentityError(f"{path} already exists and is not overwritten. Move it away first") from None
+            raise IdentityError(f"{path} already exists and is not overwritten. Move this file away first") from None
         finally:
             draft.unlink(missing_ok=True)
         sync_folder(path.parent)

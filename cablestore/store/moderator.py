@@ -268,7 +268,7 @@ class Moderator:
         known = self.seed
         if known is not None and known.revoked_at_ms is None and known.roles != given.roles:
             raise ArgumentError(
-                "cannot apply the moderation seed: another moderation seed is in force. Revoke it first"
+                "cannot apply the moderation seed: another moderation seed is in force. Revoke that seed first"
             )
         return self._with_seed(given, dry_run=dry_run)
 
@@ -420,7 +420,9 @@ class Moderator:
         hashes = tuple(dict.fromkeys(checked_each("posts", posts, check_id)))
         on_channel = acts.first >= Action.DROP_CHANNEL
         if bool(people) + bool(hashes) + (on_channel and not hashes and channel is not None) != 1:
-            raise ArgumentError("name either " + ("posts or a channel" if on_channel else "users or posts"))
+            raise ArgumentError(
+                "invalid targets: pass either " + ("posts or a channel" if on_channel else "users or posts")
+            )
         with self._engine.transaction() as transaction:
             if hashes:
                 _require_count(hashes, "posts")
@@ -504,13 +506,15 @@ class Moderator:
 
 def _require_count(values: Sequence[bytes], what: str) -> None:
     if not 1 <= len(values) <= limits.MAX_RECIPIENTS:
-        raise ArgumentError(f"invalid number of {what}: {len(values)}. Name 1 to {limits.MAX_RECIPIENTS}")
+        raise ArgumentError(f"invalid number of {what}: {len(values)}. Pass 1 to {limits.MAX_RECIPIENTS}")
 
 
 def _require_alone(posts: Iterable[bytes], channel: str | None) -> None:
     check_given(channel=channel)
     if checked_each("posts", posts, check_id) or channel is not None:
-        raise ArgumentError("name either users, posts or a channel. Dropping users applies to the whole cabal")
+        raise ArgumentError(
+            "invalid targets of a drop: expected only one of users, posts and channel. To drop users, omit the channel"
+        )
 
 
 def _author_of(reader: Reader, digest: bytes) -> bytes | None:

@@ -418,7 +418,7 @@ def test_earlier_archives_remain_usable_if_a_fetch_fails(made: Made, tmp_path: P
     verified = archive("verify", got, *made.of_member, "--json")
     *problems, last = [json.loads(line) for line in verified.stdout.splitlines()]
     assert (len(problems), last["damaged"], verified.returncode) == (1, 1, 1)
-    assert problems[0]["problem"].endswith("not found. Fetch it")
+    assert problems[0]["problem"].endswith("not found. Fetch the archive first")
     done = archive("import", got, *made.of_member, store=made.member)
     assert (done.returncode, done.stdout.count("week of")) == (1, WEEKS - 2 + 1)
     assert "1 missing archive. Fetch the archives" in " ".join(done.stderr.split())

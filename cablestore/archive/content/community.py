@@ -37,7 +37,7 @@ class CidReader:
         """Return an archive's bytes. Raises ArchiveError if it is missing."""
         found = self.content(Cid.parse(entry.cid or ""))
         if found is None:
-            raise ArchiveError(f"archive {entry.archive_id} not found. Fetch it")
+            raise ArchiveError(f"archive {entry.archive_id} not found. Fetch the archive first")
         return found
 
     def index_cid(self) -> Cid | None:

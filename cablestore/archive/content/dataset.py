@@ -219,4 +219,4 @@ def _read(file: BinaryIO, size_bytes: int) -> bytes:
 
 
 def _damaged(tree: Cid, reason: str) -> ArchiveError:
-    return ArchiveError(f"dataset {tree} is damaged: {reason}. Delete it and upload it again")
+    return ArchiveError(f"dataset {tree} is damaged: {reason}. Delete the dataset, then upload it again")

@@ -59,7 +59,7 @@ def lock_folder(folder: Path) -> int:
         folder / _LOCK,
         lambda owner: StoreLockedError(
             f"the content store at {folder} is open in process {owner}. Only one process at a time can open it. Close "
-            "it there first"
+            "the content store there first"
         ),
     )
     try:

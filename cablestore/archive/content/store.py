@@ -399,7 +399,9 @@ class IncomingDataset(ProcessBound):
         with self._guard:
             self._check()
             if self._writer.size_bytes + len(data) > limits.MAX_DATASET_SIZE_BYTES:
-                raise NoRoomError(f"dataset too large: the maximum is {limits.MAX_DATASET_SIZE_BYTES} bytes. Split it")
+                raise NoRoomError(
+                    f"dataset too large: the maximum is {limits.MAX_DATASET_SIZE_BYTES} bytes. Split the data"
+                )
             self._store._reserve(len(data))  # noqa: SLF001 - a part of the store
             self._reserved_size_bytes += len(data)
             with storage_errors(self._store.folder):

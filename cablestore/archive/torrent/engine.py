@@ -131,8 +131,8 @@ class TorrentEngine(ProcessBound):
         if swarm.is_lost_to_disk or len(swarm.have) < self._hashes[community].pieces:
             lost = swarm.ended or "the files changed since they were hashed"
             raise StorageError(
-                f"{self.config.data_folder / community} can no longer be seeded: {lost}. Check the disk, then seed "
-                "again"
+                f"{self.config.data_folder / community} can no longer be seeded: {lost}. Check the disk, then "
+                "seed the archives again"
             )
         if swarm.ended:
             raise ArchiveError(swarm.ended)
@@ -297,4 +297,6 @@ def _put(path: Path, content: bytes) -> None:
         with atomic_file(path, ".new") as file:
             file.write(content)
     except OSError as error:
-        raise ArchiveError(f"cannot write {path}: {error.strerror}. Check free space and permissions") from None
+        raise ArchiveError(
+            f"cannot write {path}: {error.strerror}. Check the free space on its disk and its permissions"
+        ) from None
