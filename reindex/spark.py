@@ -140,7 +140,7 @@ def _active() -> SparkSession | None:
 
 @contextmanager
 def _open_session() -> Iterator[SparkSession]:
-    """Use the session of this program. Under spark-submit it begins and ends here."""
+    """Use the session of this program. Under spark-submit, start and stop the session."""
     from pyspark.sql import SparkSession  # noqa: PLC0415 - as above
 
     theirs = _active()

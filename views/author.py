@@ -2,7 +2,7 @@
 
     !author!<pubkey>!<type>!<mono-ts> -> hash of the post
 
-Posts of every type, even local-only posts, have a row here, so that all posts of an author can be discarded.
+Posts of every type have a row, even local-only posts, so that all posts of an author can be discarded.
 """
 
 from collections.abc import Iterable, Iterator

@@ -104,7 +104,7 @@ def of_user(reader: Reader, channel: str, author: bytes) -> Membership | None:
 
 
 def latest_ms(reader: Reader, channel: str, author: bytes) -> int | None:
-    """Return the time of a user's latest post in a channel, None if the user has no posts there."""
+    """Return the time of a user's latest post in a channel, None without such a post."""
     value = reader.get(PREFIX + escape(channel) + b"!" + author.hex().encode())
     return None if value is None else int.from_bytes(value[:8])
 

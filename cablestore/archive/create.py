@@ -186,7 +186,7 @@ def deletions_of_earlier_weeks(reader: Reader) -> list[bytes]:
 def _known_to(reader: Reader) -> Callable[[Tombstone], Tombstone | None]:
     """Return a function that returns the effective tombstone for a claim.
 
-    The function returns None if there is no such tombstone, or if another post/delete created it.
+    The function returns None if the target has no tombstone, or if another post/delete created it.
     """
 
     def known(claim: Tombstone) -> Tombstone | None:

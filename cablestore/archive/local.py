@@ -52,7 +52,7 @@ def community_folder(folder: Path, control_key: bytes) -> Path:
 
 
 def local_archives(folder: Path, control_key: bytes, dialect: Dialect, key: bytes | None) -> LocalArchives | None:
-    """Return a community's archives below a folder, or None if there are none.
+    """Return a community's archives below a folder, or None without archives.
 
     If the folder contains an index of a torrent and an index by content id, the newer index is used. Raises
     ArchiveError for an index that is damaged, signed by another control node, or encrypted with another key.

@@ -63,7 +63,7 @@ def announce(store: CableStore, link: Link, *, clock: Callable[[], int] = system
 
 
 def newest_announcement(store: CableStore, control_key: bytes) -> tuple[int, Announcement] | None:
-    """Return the newest announcement of a control node and the time of its post in ms, or None if there is none.
+    """Return the newest announcement of a control node and the time of its post in ms, or None without an announcement.
 
     Other messages are ignored.
     """

@@ -199,7 +199,7 @@ class Cabal:
             self._keeper.run(lambda store: store.update_search_index(progress=self._keeper.follower.pause))
 
     async def own_name(self) -> str:
-        """Return the user's name, or "" if there is none."""
+        """Return the user's name, or "" if the user has no name."""
         return await self.read(lambda store: store.user(self.own_key).info.name or "")
 
     async def find_users(self, text: str) -> list[Member]:
@@ -298,7 +298,7 @@ class Cabal:
         await self.write(lambda store: store.set_name(name))
 
     async def delete(self, digest: bytes) -> None:
-        """Delete a message of the user, here and on peers."""
+        """Delete a message of the user from this store and from peers."""
         await self.write(lambda store: store.delete(digest))
 
     async def moderate(

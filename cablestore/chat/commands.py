@@ -217,7 +217,7 @@ class SentTexts:
         self._place = len(self._texts)
 
     def step(self, by: int, shown: str) -> str | None:
-        """Move by `by` steps, and return the text there, or None beyond an end.
+        """Move by `by` steps, and return the text at the new position, or None beyond an end.
 
         The unsent text `shown` follows the newest text, so that the user can return to it.
         """

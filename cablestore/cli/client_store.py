@@ -56,7 +56,10 @@ def open_cabal(stack: ExitStack, choice: CabalChoice) -> Cabal:
 
 
 class _StoreSource:
-    """Source of a client's store: opens it here, or connects to the process that has it open."""
+    """Source of a client's store.
+
+    It opens the store in this process, or connects to the process that has the store open.
+    """
 
     def __init__(self, choice: CabalChoice) -> None:
         self._choice = choice

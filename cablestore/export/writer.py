@@ -43,7 +43,8 @@ from cablestore.protocol.varint import encode_varint, read_varint
 T = TypeVar("T")
 
 _LEVEL: Final = 1
-"""Level of zstd. Keys, signatures and hashes do not compress. Level 3 saves a tenth more and takes twice as long."""
+"""Level of zstd. Keys, signatures and hashes do not compress. Level 3 saves a tenth more space and takes twice as
+long."""
 
 HASH_AT, TYPE_AT, POST_AT = 8, 40, 41
 """Offsets of the parts of a record, in bytes. Its time is at 0."""

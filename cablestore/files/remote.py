@@ -50,7 +50,7 @@ _FINAL: Final = re.compile(
 """Errors for which another attempt is useless."""
 _NOISE: Final = re.compile(r" ?\(Request ID: [^)]*\)|\.? Detail: .*", re.DOTALL)
 _RENAMING: Final = frozenset({"hdfs", "viewfs"})
-"""Schemes of file systems in which incomplete files are visible. Renaming is atomic there."""
+"""Schemes of file systems that show incomplete files, and in which renaming is atomic."""
 
 
 def uri_of(parts: SplitResult) -> str:

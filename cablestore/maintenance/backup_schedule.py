@@ -52,7 +52,7 @@ class BackupState:
     to: str = ""
     """The path or URI of the backups, "" without regular backups."""
     last_ms: int | None = None
-    """The time of the last complete backup, None if there is none or it cannot be read."""
+    """The time of the last complete backup, None without a backup or if the time cannot be read."""
     failure: str = ""
     """Why the last attempt failed, "" if it succeeded."""
     failures: int = 0

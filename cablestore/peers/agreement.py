@@ -49,7 +49,7 @@ class Agreement:
         return frames
 
     def claim(self, *, is_certain: bool) -> list[bytes]:
-        """Return the frame that states that the stores are equal, or nothing if this store has changed.
+        """Return the frame that states that the stores are equal, or [] if this store has changed.
 
         `is_certain` is True if no posts were sent to the peer. Then the stores are in step at once.
         """

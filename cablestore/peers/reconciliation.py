@@ -30,7 +30,7 @@ from cablestore.store.queries import Snapshot
 T = TypeVar("T")
 Job = Callable[[], list[ArrivedPosts]]
 _GENUINE: Final = frozenset({Verdict.ACCEPTED, Verdict.DUPLICATE, Verdict.DELETED, Verdict.DROPPED, Verdict.BLOCKED})
-"""Verdicts of posts that the report does not count as refused."""
+"""Verdicts of posts that the report does not count as rejected."""
 
 
 class LostError(ReconcileError):

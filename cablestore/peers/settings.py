@@ -53,7 +53,7 @@ class NodeSettings:
     policy_timeout_s: float = field(default=5.0, metadata={"changes": True})
     """Maximum time for the policy command to answer."""
     policy_failure: Literal["accept", "reject", "postpone"] = field(default="postpone", metadata={"changes": True})
-    """What happens to posts that the policy command does not judge."""
+    """Decision on posts that the policy command does not judge."""
     max_store_size_bytes: int = field(default=0, metadata={"changes": True})
     """Maximum size of the store's folder, 0 for unlimited. Near this size, the node accepts only some posts (`quota`)."""
     min_free_space_bytes: int = field(default=0, metadata={"changes": True})

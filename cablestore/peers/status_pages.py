@@ -41,7 +41,7 @@ class StatusPages(Closable):
     """Server of the status pages. Thread-safe."""
 
     def __init__(self, address: Address, *, client_timeout_s: float = limits.METRICS_TIMEOUT_S) -> None:
-        """Serve the pages of a starting process. Raises NodeError if it cannot listen there."""
+        """Serve the pages of a starting process. Raises NodeError if it cannot listen on the address."""
         self._app = _App()
         self.show_phase(State.STARTING)
         try:

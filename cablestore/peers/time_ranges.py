@@ -31,7 +31,7 @@ class TimeRanges:
         self._name = _PREFIX + hashlib.blake2b(repr(_subject(terms)).encode(), digest_size=32).hexdigest()
         self._now_ms = now_ms
         self._reached_ms: int | None = None
-        """Start of the times that are already compared, None if there are none."""
+        """Start of the times that are already compared, None if no times are compared yet."""
         self._length_ms = 0
         """Length of a time range, 0 for the whole rest."""
         self._has_done_one = False

@@ -14,7 +14,7 @@ class ReconcileLimitError(ReconcileError):
 
 
 class PeerRefusedError(ReconcileError):
-    """The peer refused or ended a reconciliation; `reason` is its reason in one word."""
+    """The peer rejected or ended a reconciliation. `reason` is the peer's reason in one word."""
 
     def __init__(self, reason: str, text: str) -> None:
         super().__init__(text)

@@ -222,7 +222,10 @@ class Replier:
     def _compare(
         self, reply: PayloadReply, within: Range, theirs: ItemSet
     ) -> tuple[list[SyncID], set[SyncID], set[SyncID]]:
-        """Record the differences in a range. Return the local ids, the ids only here, and the ids only there."""
+        """Record the differences in a range.
+
+        Return the local ids, the ids that only this side has, and the ids that only the peer has.
+        """
         here = self._items.items(within)
         there = {sync_id for sync_id in theirs.elements if within.lower <= sync_id < within.upper}
         here_only, there_only = set(here).difference(there), there.difference(here)

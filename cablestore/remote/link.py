@@ -51,8 +51,8 @@ _TICK_S: Final = 0.5
 """Interval at which a wait is restarted. Python handles a Ctrl-C that arrives just before a wait only after the
 wait."""
 _SILENT_TICKS: Final = 3
-"""Ticks without a message after which a ping is sent, unless the timeout is short. After twice as many, the silence is
-logged."""
+"""Ticks without a message after which a ping is sent, unless the timeout is short. After twice as many ticks, the
+silence is logged."""
 _RECEIVED_SIZE_BYTES: Final = 1_048_576
 
 

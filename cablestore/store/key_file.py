@@ -81,7 +81,7 @@ class StoreIdentity:
         self._identity = identity
 
     def unseal(self, sealed: bytes) -> bytes:
-        """Decrypt a local-only post. Raises IdentityError if there is no identity."""
+        """Decrypt a local-only post. Raises IdentityError if the store has no identity."""
         identity = self.load()
         return _no_identity(sealed) if identity is None else identity.unseal(sealed)
 

@@ -148,7 +148,7 @@ def _is_continued(after: str, last: str, *, has_sign: bool) -> bool:
 
 
 def _last_letter(text: str) -> str:
-    """Return the last character that is not a combining mark, "" if there is none."""
+    """Return the last character that is not a combining mark, "" without such a character."""
     return next((character for character in reversed(text) if not _is_mark(character)), "")
 
 

@@ -265,7 +265,7 @@ class Queries(Inspection):
             return _page(reader, shown, limit)
 
     def members(self, channel: str) -> Iterator[User]:
-        """Yield the members of a channel with their roles there, in order of public keys, without dropped users."""
+        """Yield the members of a channel with their roles in it, in order of public keys, without dropped users."""
         check(channel=channel)
         return self._members(channel)
 

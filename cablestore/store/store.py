@@ -312,7 +312,7 @@ class CableStore(Queries, Closable, ProcessBound):
         return self._writer.set_info(name=name, accept_role=accept_role, others=others or {}, sync=sync)
 
     def delete(self, hashes: bytes | Iterable[bytes], *, sync: bool = True, force: bool = False) -> list[Post]:
-        """Delete posts of the user, here and on peers that receive the deletion.
+        """Delete posts of the user from this store, and from peers that receive the deletion.
 
         Returns the written posts: one post/delete for up to `limits.MAX_DELETIONS_WRITTEN` posts.
 

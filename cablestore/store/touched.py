@@ -260,7 +260,7 @@ class _Touched:
             yield UnreadChanged(channel)
 
     def _topics_of_users(self) -> Iterator[str]:
-        """Yield channels whose topic may change because an action concerns a user who set a topic there."""
+        """Yield channels whose topic may change because an action concerns a user who set their topic."""
         for user, context in self._users:
             rows = islice(author_view.newest(self._reader, user, TOPIC), limits.MAX_BATCH_POSTS)
             posts = (self._reader.post(digest) for _, digest in rows)

@@ -52,7 +52,7 @@ _MAX_TEXT_SIZE_BYTES: Final = 2_048
 _CONNECT_TIMEOUT_S: Final = 10.0
 """Timeout for connecting to a node."""
 _WINDOW_SIZE_BYTES: Final = 524_288
-"""Received bytes that wait for the disk. Up to twice as many are held in memory."""
+"""Maximum number of received bytes that wait for the disk. Up to twice as many are held in memory."""
 
 
 class UploadReport(NamedTuple):

@@ -27,7 +27,7 @@ _NAME: Final = b"content-type"
 _MAX_MESSAGES_WAITING: Final = 16
 """Requests that a client may send before the first request is answered."""
 _WINDOW_SIZE_BYTES: Final = 524_288
-"""Received bytes that wait for the disk. Up to twice as many are held in memory."""
+"""Maximum number of received bytes that wait for the disk. Up to twice as many are held in memory."""
 
 
 class _Parser(HttpRequestParserPy):

@@ -228,7 +228,7 @@ def verified_posts(
 
 
 def _written(tombstones: Sequence[Tombstone]) -> bytes:
-    """Return the field of tombstones, msgpack [[target, author, value of the row], ...], or b"" if there are none."""
+    """Return the field of tombstones, msgpack [[target, author, value of the row], ...], or b"" without tombstones."""
     if not tombstones:
         return b""
     return sized_field(_TOMBSTONES_FIELD, pack([_item(stone) for stone in tombstones]))

@@ -145,7 +145,7 @@ class RootHasher:
         self.leaf_count += 1
 
     def root(self) -> bytes:
-        """Return the root over the added leaves. Raises ArchiveError if there are none, as in nim-codex."""
+        """Return the root over the added leaves. Raises ArchiveError without leaves, as nim-codex does."""
         if not self._waiting:
             raise ArchiveError("empty dataset: Codex requires at least one byte")
         last: bytes | None = None

@@ -353,7 +353,7 @@ def _opened(path: Path) -> BinaryIO:
 
 
 def _next_written(descriptor: int, place: int) -> int:
-    """Return the first piece from `place` on that has data in the file, or a large number if there is none."""
+    """Return the first piece at or after `place` with data in the file, or a large number without such a piece."""
     try:
         return os.lseek(descriptor, place * limits.PIECE_SIZE_BYTES, os.SEEK_DATA) // limits.PIECE_SIZE_BYTES
     except OSError as error:
