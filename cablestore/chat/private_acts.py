@@ -138,8 +138,7 @@ def _described(store: CableStore, act: ModerationAct, target: bytes, what: str) 
 
 
 def users_typed(store: CableStore, text: str) -> list[User]:
-    """Return the users that match a typed text, including restricted users who are dropped or whose posts are not
-    stored."""
+    """Return the users that match a typed text, including restricted users without stored posts."""
     found = {user.public_key: user for user in store.find_users(text)}
     others = [store.user(each.public_key) for each in restrictions(store) if each.public_key not in found]
     return [*found.values(), *{user.public_key: user for user in find_users(text, others)}.values()]

@@ -99,7 +99,8 @@ class Retrieve:
 class Lost:
     """Notice that a missing message was declared lost.
 
-    Messages that depend on it are delivered without it. It is still delivered if it arrives.
+    Messages that depend on the lost message are delivered without it. The lost message is still delivered if it
+    arrives.
     """
 
     entry: HistoryEntry

@@ -348,7 +348,7 @@ class LogChannel:
         yield from self._paged(lambda transaction, last: transaction.log(last), after)
 
     def log_from(self, lamport_ms: int) -> Iterator[SdsMessage]:
-        """Yield the log in order, from a Lamport time on: see `log`."""
+        """Yield the log in order, from a Lamport time: see `log`."""
         yield from self._paged(lambda transaction, last: transaction.log(last, from_ms=lamport_ms), None)
 
     def newest(self, most: int = 50) -> list[SdsMessage]:

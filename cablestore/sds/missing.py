@@ -176,7 +176,8 @@ def requests_to_send(state: ChannelState, message_id: str, now_ms: int) -> tuple
 def requested_by_another(state: ChannelState, message_id: str, now_ms: int) -> None:
     """Postpone our request after another member's request.
 
-    Only one is considered until our next request, because a member could otherwise prevent ours forever.
+    Only one request of others is considered until our next request. Otherwise, a member could postpone our request
+    forever.
     """
     gap = find(state, message_id)
     if gap is not None and gap.request_ms is not None and not gap.is_postponed:

@@ -38,8 +38,9 @@ _STATES: Final = {state.value: state for state in MessageState}
 class Known(NamedTuple):
     """State of one message id.
 
-    `unmet` counts the open dependencies of a waiting message. `is_named`: a message of the log listed it before it
-    arrived, which is possible after it was lost. `is_lost`: it was declared lost, as it could not be retrieved.
+    `unmet` counts the open dependencies of a waiting message. `is_named` is True if a message of the log listed this
+    message before it arrived. This is possible after a message was lost. `is_lost` is True if the message was declared
+    lost, because it could not be retrieved.
     """
 
     state: MessageState

@@ -69,8 +69,8 @@ class ReplacedPosts(NamedTuple):
 def date_after(replaced: ReplacedPosts, time_ms: int, now_ms: int, own_key: bytes) -> int:
     """Return `time_ms`, or the time just after the latest replaced post if that is later.
 
-    Raises ArgumentError if the time just after a post of `here` is a week or more ahead of the clock. Ignores such
-    posts of `elsewhere`.
+    Raises ArgumentError if the time just after a post of `here` is a week or more ahead of the clock. Posts of
+    `elsewhere` with such a time are ignored.
     """
     end_ms = now_ms + limits.MAX_FUTURE_MS
     latest = next(replaced.here, None)

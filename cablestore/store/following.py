@@ -150,7 +150,7 @@ class _MayBeClosed(Protocol):
 
 
 def read_again(store: _MayBeClosed, read: Callable[[], T]) -> T:
-    """Call `read` and return its result. If a rebuild replaces the database meanwhile, calls it again.
+    """Call `read` and return its result. If a rebuild replaces the database meanwhile, call `read` again.
 
     Raises StoreClosedError if the store is closed.
     """

@@ -39,7 +39,7 @@ class IntakeBatch:
     verifying: list[Results] = field(default_factory=list)
     """Running verifications of `posts`, in order. Empty if signatures are trusted."""
     is_planned_ahead: bool = False
-    """True if the batch is planned while its signatures are verified, as if all were valid."""
+    """True if the batch is planned while its signatures are verified, as if all signatures were valid."""
 
     _signed: list[bool] | None = None
 
@@ -115,7 +115,7 @@ class Intake:
         return batch
 
     def admit(self, posts: Iterable[Post]) -> IntakeBatch:
-        """Reject decoded posts that cannot be stored. The others are verified while further posts are read."""
+        """Reject decoded posts that cannot be stored. The other posts are verified while further posts are read."""
         batch = IntakeBatch()
         newest_ms = self.clock() + limits.MAX_FUTURE_MS
         for lot in batches(posts, _post_size_bytes):

@@ -31,7 +31,7 @@ class StoreIdentity:
         self._read_only = read_only
         self._path = None if folder is None else folder / IDENTITY_FILE
         self._identifying = threading.Lock()
-        """Prevents two threads from creating two key files."""
+        """Lock that prevents two threads from creating two key files."""
 
     @property
     def identity(self) -> Identity:
@@ -173,7 +173,8 @@ def _is_readable(path: Path) -> bool:
 def load_identity(path: Path, *, any_mode: bool = False) -> Identity:
     """Read a key file: a seed (64 hex digits) or a libsodium secret key (128 hex digits: seed and public key).
 
-    Raises IdentityError if the file is missing, malformed, or accessible to other users. `any_mode` allows the latter.
+    Raises IdentityError if the file is missing, malformed, or accessible to other users. With `any_mode`, a file that
+    other users can access is accepted.
     """
     try:
         mode = stat.S_IMODE(path.stat().st_mode)

@@ -167,7 +167,7 @@ def require_search(plan: Plan, start: bytes, stop: bytes) -> None:
 
 
 def search_some(plan: Plan, naming: Naming, most: int) -> int:
-    """Search up to `most` remaining posts. Return their number; less than `most` means that the search is complete."""
+    """Search up to `most` remaining posts. Return their number. If it is less than `most`, the search is complete."""
     search = Search.stored(plan.reader)
     if search is None:
         return 0

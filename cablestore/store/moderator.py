@@ -248,7 +248,7 @@ class Moderator:
         undrop: bool = False,
         **options: Unpack[ActOptions],
     ) -> Effect:
-        """Undo `block`. With `undrop`, the posts that it dropped can be stored again (5.1.5)."""
+        """Undo `block`. With `undrop`, the posts that the block dropped can be stored again (5.1.5)."""
         check(undrop=undrop)
         how, people = _How(**options), self._users(users)
         with self._engine.transaction() as transaction:
@@ -286,7 +286,7 @@ class Moderator:
     def sweep(self, progress: Progress = no_progress) -> int:
         """Remove all dropped posts that are still stored, in batches. Return the number of posts that were read.
 
-        After an interruption, the next call or later writes resume it. `progress` counts posts.
+        After an interruption, the next call or later writes resume the removal. `progress` counts posts.
         """
         check(progress=progress)
         total = 0

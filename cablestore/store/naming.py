@@ -56,7 +56,7 @@ def folded(text: str) -> str:
 
 
 def folded_name(name: str) -> str:
-    """Return a name in the form in which it is compared: `folded`, without leading `@`, or "" if invisible."""
+    """Return a name in the form in which it is compared: `folded`, without leading `@`, or "" for an invisible name."""
     return "" if is_invisible(name) else folded(name).lstrip("@ ")
 
 
