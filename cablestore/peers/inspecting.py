@@ -2,8 +2,8 @@
 
 Posts are decoded, verified and compared with the known deletions and with the restrictions of moderation, like all
 received posts. Hashes of posts that are known to be deleted or dropped are removed. Items that blocks hide from the
-requesting peer (`audience`) are removed too. If this peer may be cable.js, so are items that crash cable.js. False
-claims count against the peer that sent them.
+requesting peer (`audience`) are removed too. If the requesting peer may be cable.js, items that crash cable.js are also
+removed. False claims count against the peer that sent them.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class Node(ProcessBound):
     ...     await node.listen(Address("127.0.0.1", 13333))
     ...     node.keep_connected(Address("192.0.2.7", 13333))
 
-    Outside of the `async with`, and from other threads and loops, calls raise NodeError. But `settings`, `control`,
+    Outside the `async with`, and from other threads and loops, calls raise NodeError. But `settings`, `control`,
     `health` and `load` can be used at all times and in any thread. `peers`, `connections` and `peer_events` can be used
     at all times on the node's loop.
     """

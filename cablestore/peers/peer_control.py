@@ -22,7 +22,7 @@ _KEY_DIGITS: Final = 2 * KEY_SIZE_BYTES
 class PeerControl:
     """The connected peers of a node, and commands for them.
 
-    A command names a peer by its address or its host, as in `peers`, or by at least 4 first digits of its key.
+    A command names a peer by its address or its host, as in `peers`, or by at least the first 4 digits of its key.
     """
 
     def __init__(

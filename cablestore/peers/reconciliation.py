@@ -96,7 +96,10 @@ class Reconciliation:
         return self._waited_s + (0.0 if self._waits_since_s is None else now_s - self._waits_since_s)
 
     def stop_for_another(self) -> None:
-        """End the conversation so that another one can begin. The peer receives the reason BUSY and tries again later."""
+        """End the conversation so that another conversation can begin.
+
+        The peer receives the reason BUSY and tries again later.
+        """
         self.is_stopping = True
         self._jobs.put_nowait(self._end_for_another)
 

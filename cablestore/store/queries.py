@@ -285,7 +285,7 @@ class Queries(Inspection):
         """Return the users that match a typed name, or the first 4 to 64 hex digits of the public key.
 
         The comparison of names ignores case, Unicode form, surrounding spaces and a leading `@`. Several users may have
-        the same name, and a name of hex digits may begin another user's key: let a person choose. Dropped users and
+        the same name, and a name of hex digits may begin another user's key. So let the user choose. Dropped users and
         users without stored posts are found only by all 64 digits.
         """
         check(text=text)

@@ -490,8 +490,8 @@ class CableStore(Queries, Closable, ProcessBound):
     def find_mentions(self, progress: Progress = no_progress) -> None:
         """Search all stored texts for mentions, except those already searched. `progress` counts texts.
 
-        The first call of `find_mentions`, `mentions` or `mark_read` turns the search for mentions on. It writes its
-        results in batches, and resumes after an interruption. Later texts are searched when they are stored.
+        The first call of `find_mentions`, `mentions` or `mark_read` turns the search for mentions on. The search writes
+        its results in batches, and resumes after an interruption. Later texts are searched when they are stored.
         """
         check(progress=progress)
         self._writer.find_mentions(progress)
@@ -590,7 +590,7 @@ class CableStore(Queries, Closable, ProcessBound):
     # --- maintenance ---------------------------------------------------------------------------
 
     def snapshot(self) -> Snapshot:
-        """Return a snapshot of the current state, for several consistent reads. Close it after use.
+        """Return a snapshot of the current state, for several consistent reads. Close the snapshot after use.
 
         Its moderation decisions belong to that state or are newer.
         """

@@ -57,7 +57,10 @@ class Writer:
             yield self._store(previous, None, sync=sync)
 
     def _store(self, batch: IntakeBatch, following: IntakeBatch | None, *, sync: bool) -> list[Outcome]:
-        """Plan and write a batch while the next batch is verified. If posts are forged, plans again without them."""
+        """Plan and write a batch while the next batch is verified.
+
+        If posts are forged, plan again without these posts.
+        """
         if not batch.is_planned_ahead:
             batch.signed()
         if following is not None:
@@ -140,7 +143,7 @@ class Writer:
     def set_info(
         self, *, name: str | None, accept_role: bool | None, others: Mapping[str, bytes | None], sync: bool
     ) -> Post | None:
-        """Change some pairs of the user's own info. Return None if nothing changes."""
+        """Change some pairs of the user's info. Return None if nothing changes."""
         with self._engine.transaction() as transaction:
             known = user_info.latest(transaction.reader, self._composer.public_key)
             before = known[0] if known else Info(())
