@@ -101,7 +101,7 @@ def _read(name: str, data: bytes, data_size_bytes: int | None, source: ArchiveSo
 
 
 def _decoded(data: bytes, data_size_bytes: int | None, key: bytes | None) -> Index:
-    """Decode an index with the first profile that can. Raises the error of the first profile if all fail."""
+    """Decode an index with the first profile that can decode it. Raises the error of the first profile if all fail."""
     reasons = []
     for profile in PROFILES.values():
         try:

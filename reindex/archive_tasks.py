@@ -50,7 +50,7 @@ class WeeksJob(ShuffledJob):
 
     @property
     def boundaries(self) -> list[bytes]:
-        """First key, in order of time, of each bucket but the first."""
+        """First key, in order of time, of each bucket except the first."""
         return [record_start(week.to_ms, bytes(HASH_SIZE_BYTES)) for week in self.weeks]
 
     def parts(self) -> list[Any]:

@@ -80,7 +80,7 @@ def environment_for(master: str, scratch: Path, environ: Mapping[str, str] = os.
 
 
 def _without_other_spark(master: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment for a master. For a local one, omit the variables of another Spark installation."""
+    """Return the environment for a master. For a local master, omit the variables of another Spark installation."""
     left_out = _OF_ANOTHER_SPARK if master.startswith("local") else _OF_CONNECT
     return {name: value for name, value in environ.items() if not left_out.fullmatch(name)}
 

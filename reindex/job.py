@@ -168,7 +168,7 @@ class ShuffledJob:
 class ReindexJob(ShuffledJob):
     """A reindexing. Rows go to buckets by their keys.
 
-    `boundaries` lists the first key of each bucket but the first. `wanted` is true for each bucket that is built.
+    `boundaries` lists the first key of each bucket except the first. `wanted` is true for each bucket that is built.
     """
 
     kind: ClassVar[str] = "Job"

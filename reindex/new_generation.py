@@ -97,8 +97,9 @@ def reindex(
     """Rebuild the store at `out` from exports and archives, or create it.
 
     The result contains the union of their posts, without deleted posts. Archives are canonical for their weeks and
-    channels (RFC 61), but remove posts only in an import, not here. One of the exports must be of the existing store;
-    its later posts are added. The store must be closed when the new database replaces its database.
+    channels (RFC 61). An import removes posts that they lack, but a reindexing does not. One of the exports must be an
+    export of the existing store. Later posts of the store are added. The store must be closed when the new database
+    replaces its database.
 
     `views` are the views to rebuild; empty means all. If views are named, the posts themselves are not changed, even if
     `data` is one of these views. `work` is a folder that the workers share, as a path or URI. It is by default beside

@@ -37,8 +37,8 @@ _Work = Sequence[tuple[RowRange, bytes]]
 class RecordedDatabase:
     """A database whose changes are recorded in another database.
 
-    The recorded rows are key -> msgpack [value before all changes, hash of the last value]. Either is nil if the row
-    did not or does not exist.
+    The recorded rows are key -> msgpack [value before all changes, hash of the last value]. The first is nil if the row
+    did not exist before, the second if it does not exist now.
     """
 
     def __init__(self, database: Database, changes: Database) -> None:

@@ -74,8 +74,8 @@ def fetching(
 ) -> Iterator[RemoteArchives]:
     """Fetch the index of a link into a folder of communities, and yield an object that fetches its archives.
 
-    Raises ArchiveError if no source returns the index, or if it is invalid or older than the stored index. Raises it
-    too if another process writes to the folder.
+    Raises ArchiveError if no source returns the index, or if it is invalid or older than the stored index. Also raises
+    ArchiveError if another process writes to the folder.
     """
     work = _FetchTask(folder, control_key, dialect, sources, key)
     by_link = work.by_cid(link) if isinstance(link, Cid) else work.by_torrent(link)

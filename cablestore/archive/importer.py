@@ -39,7 +39,7 @@ T = TypeVar("T")
 Fetched = Iterable[tuple[Entry, bytes]]
 """Archives with their bytes, in any order."""
 OnDamaged = Callable[[Entry, ArchiveError], None]
-"""Called with an archive that does not match its index entry, and the error."""
+"""Function that is called with an archive that does not match its index entry, and the error."""
 _Write = tuple[Entry, Callable[[list[bytes] | None], tuple["ArchiveImportReport", list[bytes]]]]
 
 

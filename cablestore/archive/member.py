@@ -47,8 +47,8 @@ _NAME: Final = "imported.json"
 def announce(store: CableStore, link: Link, *, clock: Callable[[], int] = system_clock_ms) -> bytes:
     """Announce a link to archives as the control node, which is the store's identity. Return the post's hash.
 
-    The announcement replaces earlier ones even if the clock was set back. Raises ArchiveError for another community's
-    torrent.
+    The announcement replaces earlier announcements even if the clock was set back. Raises ArchiveError for another
+    community's torrent.
     """
     community = own_key(store)
     if isinstance(link, Magnet) and link.community != community.hex():
@@ -184,7 +184,7 @@ class ImportLog:
 def verified_by_any_profile(
     data: bytes, control_key: bytes, dialect: Dialect, *, data_size_bytes: int | None, key: bytes | None
 ) -> VerifiedIndex:
-    """Verify an index of any profile and return it. If all fail, raises the ArchiveError of the first profile."""
+    """Verify an index of any profile and return it. If all profiles fail, raises the ArchiveError of the first."""
     reasons = []
     for profile in PROFILES.values():
         try:

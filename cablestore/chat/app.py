@@ -59,7 +59,7 @@ T = TypeVar("T")
 
 
 class ChatApp(App[None]):
-    """Client for one or several cabals. It does not close them."""
+    """Client for one or several cabals. It does not close the cabals."""
 
     CSS_PATH = "chat.tcss"
     TITLE = "cablestore"
@@ -357,7 +357,10 @@ class ChatApp(App[None]):
             self._driver.write(sequence)
 
     async def confirm_delete_last(self, place: CabalChannel) -> None:
-        """Request confirmation to delete the user's last message. Raises CableStoreError if it is not near the end."""
+        """Request confirmation to delete the user's last message.
+
+        Raises CableStoreError if the message is not near the end.
+        """
         await self._actions.delete_last(place)
 
     async def answer_of(self, screen: Screen[T]) -> T | None:

@@ -240,7 +240,7 @@ class Cabal:
         return await self.read(lambda store: store.local.draft(channel)) if known is None else known
 
     async def set_draft(self, channel: str, text: str) -> None:
-        """Save the draft of a channel. If the store is lost, the draft is saved when it can be used again."""
+        """Save the draft of a channel. If the store is lost, the draft is saved when the store can be used again."""
         with self._changing_drafts:
             self._unsent[channel] = text
         with suppress(OwnerGoneError):

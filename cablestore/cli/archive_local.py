@@ -44,7 +44,7 @@ from cablestore.store.store import CableStore, own_key
 def create_command(path: Path, out: Output, read_only: bool, **making: Any) -> None:
     """Create archives of all past weeks below FOLDER.
 
-    Run the command again each week. It keeps existing archives.
+    Run the command each week to add new archives. It keeps existing archives.
 
     Example: `cablestore archive create archives --cabal-key @cabal-key`
     """

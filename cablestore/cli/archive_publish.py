@@ -38,7 +38,7 @@ def publish(
 ) -> None:
     """Publish the archives below FOLDER by content id, and print the link, codex:CONTENT-ID.
 
-    Run the command again each week. It does not upload published archives again.
+    Run the command each week to publish new archives. It does not upload published archives again.
 
     Example: `cablestore archive publish archives --node http://127.0.0.1:8080`
     """

@@ -139,7 +139,7 @@ _on_targets: Final = all_of(_targets, _in_channel, _act_options, _act)
 def role(store: CableStore, user: str, role: str, **how: Any) -> Effect:
     """Assign a role to USER.
 
-    Admins and mods moderate for you, and admins assign roles to others. The role user removes a role, including one
+    Admins and mods moderate for you, and admins assign roles to others. The role user removes a role, including a role
     that an admin assigned. USER is a name, or the first digits of a public key.
 
     Example: `cablestore role ann mod --channel garden`
@@ -151,7 +151,7 @@ def role(store: CableStore, user: str, role: str, **how: Any) -> Effect:
 @click.command()
 @_on_targets
 def hide(store: CableStore, targets: tuple[str, ...], **how: Any) -> Effect:
-    """Hide all messages of a user, or single messages. They remain in the store.
+    """Hide all messages of a user, or single messages. Hidden messages remain in the store.
 
     A TARGET is a user or a message. Identify a user by a name or the first digits of a public key, and a message by the
     first digits of its hash.
@@ -184,8 +184,8 @@ def drop(store: CableStore, targets: tuple[str, ...], channel: str | None, **how
     """Remove posts from this store, and reject them if they arrive again.
 
     Drop single posts, all posts of a user, or a channel. Unlike a deletion, a drop applies only to you and the users
-    for whom you moderate. It can be undone. A drop of a user applies only to you, as `block --drop --private` does.
-    A TARGET is a user or a post, as for `hide`.
+    for whom you moderate. `undrop` undoes a drop. A drop of a user applies only to you, as `block --drop --private`
+    does. A TARGET is a user or a post, as for `hide`.
 
     Example: `cablestore drop 5ab64a0c --reason illegal`
     """

@@ -386,5 +386,5 @@ def is_own(name: str) -> bool:
 
 
 def _acquire(path: Path) -> int:
-    """Take the lock before LevelDB takes its own, because LevelDB drops its lock when a second open fails."""
+    """Lock the folder before LevelDB locks the database, because LevelDB drops its lock when a second open fails."""
     return files.lock(path / LOCK_FILE, partial(locked_by, path))

@@ -31,10 +31,10 @@ def link_database(path: Path, copy: Path) -> None:
 def link_open_database(path: Path, copy: Path, writing: AbstractContextManager[object]) -> None:
     """Copy an open LevelDB. Tables are linked, the list of tables and logs are copied.
 
-    Most tables are linked first. The rest is copied within `writing`, which locks out writers for some milliseconds.
-    LevelDB's thread may meanwhile write a log to a table, merge tables and remove the old files. The list is copied
-    before the other files, so the copy is complete if it contains all files in this list. Otherwise the copy is
-    repeated.
+    Most tables are linked first. The other files are copied within `writing`, which locks out writers for some
+    milliseconds. LevelDB's thread may meanwhile write a log to a table, merge tables and remove the old files. The list
+    is copied before the other files, so the copy is complete if it contains all files in this list. Otherwise the copy
+    is repeated.
     """
     current = path / "CURRENT"
     with storage_errors(copy):

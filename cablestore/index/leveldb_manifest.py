@@ -55,13 +55,13 @@ class TableList(NamedTuple):
 
 
 def join_tables(parts: Sequence[Path], path: Path) -> None:
-    """Join closed LevelDBs with disjoint ranges of keys into a new one in the folder `path`.
+    """Join closed LevelDBs with disjoint ranges of keys into a new LevelDB in the folder `path`.
 
     Their tables are linked, not copied. The parts do not change. `path` must not contain a database.
 
     Raises StorageError if a part has rows outside its tables, because LevelDB does not report a failed write when it
-    closes. Also raises it if ranges overlap or a table is truncated or missing. Raises CorruptStoreError for a damaged
-    list.
+    closes. Also raises StorageError if ranges overlap or a table is truncated or missing. Raises CorruptStoreError for
+    a damaged list.
     """
     for part in parts:
         if any(log.stat().st_size for log in part.glob("[0-9]*.log")):

@@ -39,7 +39,7 @@ def note_hash(key: bytes) -> bytes:
 def note_rows(
     get: Callable[[bytes], bytes | None], sequence: int, keys: Iterable[bytes]
 ) -> Iterator[tuple[bytes, bytes | None]]:
-    """Yield the rows of notes whose entries have numbers from `sequence` on, and None for the rows that they replace.
+    """Yield the rows of notes for entries from number `sequence`, and None for the rows that they replace.
 
     `get` reads the state before the write.
     """

@@ -32,17 +32,18 @@ class ActResult(StrEnum):
 
     APPLIES = "applies"
     UNDONE = "undone"
-    """Its author replaced or undid it (4.2.2, 4.4.2)."""
+    """The author of the action replaced or undid it (4.2.2, 4.4.2)."""
     NO_AUTHORITY = "no authority"
-    """Its author lacked authority when it was issued. Or its author has lost the admin role that a post/role needs (4.2.5, 4.4.3)."""
+    """The author lacked authority when the action was issued, or has lost the admin role that a post/role needs (4.2.5,
+    4.4.3)."""
     EXEMPT = "exempt"
-    """Its target had authority when it was issued (4.4.5)."""
+    """The target had authority when the action was issued (4.4.5)."""
     OVERRULED = "overruled"
     """Another action takes precedence (4.2.5, 4.4.5)."""
     DECLINED = "declined"
-    """It assigns a role to a user who declines roles (4.2.4)."""
+    """The action assigns a role to a user who declines roles (4.2.4)."""
     VOID = "void"
-    """It is impossible: a role for its own author (4.4.3) or for the local user, or a drop without a channel."""
+    """The action is impossible: a role for its author (4.4.3) or for the local user, or a drop without a channel."""
 
 
 class Decision(NamedTuple):

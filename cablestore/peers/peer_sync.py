@@ -205,8 +205,7 @@ class PeerSync:
         self._requests.cancel(lambda request: _channel_of(request) in channels)
 
     def _poll_from_now_on(self, channel: str) -> None:
-        """Poll a channel after the peer ended one of its live requests (wire.md 6.3.2.4), and cancel the channel's
-        other live request."""
+        """Poll a channel after the peer ended one of its live requests (wire.md 6.3.2.4), and cancel the other request."""
         if channel in self._live:
             self._live.remove(channel)
             self._quiet.add(channel)

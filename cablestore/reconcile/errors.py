@@ -10,7 +10,10 @@ class ReconcileError(NodeError):
 
 
 class ReconcileLimitError(ReconcileError):
-    """A reconciliation found too many differences. They are transferred, and the next one finds the rest."""
+    """A reconciliation found too many differences.
+
+    The found posts are transferred, and the next reconciliation finds the rest.
+    """
 
 
 class PeerRefusedError(ReconcileError):

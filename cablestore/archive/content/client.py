@@ -272,7 +272,7 @@ class ContentClient:
     async def _data(
         self, cid: Cid, manifest: DatasetManifest, start: int
     ) -> AsyncIterator[tuple[aiohttp.ClientResponse, int]]:
-        """Request a dataset's bytes from `start` on.
+        """Request a dataset's bytes from `start`.
 
         Yields the answer and the offset at which it begins: `start` or 0.
         """

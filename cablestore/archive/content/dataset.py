@@ -91,7 +91,7 @@ def _close(file: BinaryIO) -> None:
 
 
 class DatasetReader(Closable):
-    """Reader of a dataset's bytes from `start` on. It verifies each block before it returns it.
+    """Reader of a dataset's bytes from `start`. It verifies each block before it returns it.
 
     The file may have more or fewer zeros at its end than the dataset. Datasets that differ only in these zeros have the
     same tree and share a file.

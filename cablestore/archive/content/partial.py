@@ -90,7 +90,7 @@ class PartialDownload(ProcessBound):
             at += LEAF_SIZE_BYTES
 
     def _are_right(self, leaves: bytes, first: int) -> bool:
-        """Return True if these leaves match the stored leaves from block `first` on, or if no leaves are stored."""
+        """Return True if these leaves match the stored leaves from block `first`, or if no leaves are stored."""
         return not self.has_leaves or os.pread(self._leaves, len(leaves), first * LEAF_SIZE_BYTES) == leaves
 
     # --- bytes -----------------------------------------------------------------------------------

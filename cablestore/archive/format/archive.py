@@ -139,11 +139,11 @@ def decode_archive(
 ) -> Iterator[Record | Tombstone]:
     """Yield the messages of an archive, then its tombstones. `stored` is its bytes, `entry` its index entry.
 
-    With a key, the archive must be encrypted with it; without one, it must not be encrypted. The size, the encryption
-    and the padding after the document are checked first. The rest is checked during reading. The document must be
-    well-formed without unknown fields, and its metadata must match the index entry. Each message must be within the
-    period and the topics, and padding within the document must be zeros at its end. Raises ArchiveError, possibly after
-    some messages. Therefore, store the messages only after the last one.
+    With a key, the archive must be encrypted with this key. Without a key, it must not be encrypted. The size, the
+    encryption and the padding after the document are checked first. Everything else is checked during reading. The
+    document must be well-formed without unknown fields, and its metadata must match the index entry. Each message must
+    be within the period and the topics, and padding within the document must be zeros at its end. Raises ArchiveError,
+    possibly after some messages. Therefore, store the messages only after the last message.
     """
     if len(stored) > MAX_STORED_ARCHIVE_SIZE_BYTES:
         raise ArchiveError(
@@ -206,7 +206,7 @@ def verified_posts(
     """Verify and yield the posts of an archive, and append its tombstones to `stones`.
 
     Signatures of posts are not checked. Raises ArchiveError, possibly after some posts. Therefore, store the posts only
-    after the last one.
+    after the last post.
     """
     profile = verified.index.profile
     commitment = verified.commitments[entry.archive_id]
