@@ -37,7 +37,7 @@ _LOG: Final = logging.getLogger("cablestore.node")
 _LOG_EVERY_S: Final = 10.0
 _BUSY_POLL_S: Final = 0.2
 _LONGEST_STEP_S: Final = 3600.0
-"""Time within which a rebuild reports progress. Writing the database after all posts are read is one step."""
+"""Maximum time between two progress reports of a rebuild. Writing the database after all posts are read is one step."""
 
 
 class ServePages(Closable):

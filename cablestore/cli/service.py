@@ -74,7 +74,7 @@ def run_on_loop(
 
 
 class _StoppedError(BaseException):
-    """Ends the work of the main thread, like KeyboardInterrupt."""
+    """Exception that ends the work of the main thread, like KeyboardInterrupt."""
 
 
 class StopSignals:

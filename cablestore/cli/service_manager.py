@@ -11,13 +11,13 @@ from functools import cache
 from typing import Self
 
 _PINGS_PER_LIMIT = 3
-"""Signs of life within the time limit, so that one may be late."""
+"""Number of signs of life within the time limit, so that one sign may be late."""
 
 
 class ServiceManager:
     """Service manager, with the address of its socket, or "" if no service manager started the process.
 
-    `watchdog_s` is the time within which it expects a sign of life, 0.0 without a limit.
+    `watchdog_s` is the maximum time between two signs of life, 0.0 without a limit.
     """
 
     def __init__(self, address: str = "", watchdog_s: float = 0.0) -> None:

@@ -292,7 +292,7 @@ def channel_name(text: str) -> str:
 
 @text_value("text", bytes)
 def prologue(text: str) -> bytes:
-    """Return the prologue of a handshake in UTF-8. It must be the same on both sides."""
+    """Return the prologue of a handshake in UTF-8. The prologue must be the same on both sides."""
     return _encoded(text)
 
 

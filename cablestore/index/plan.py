@@ -86,7 +86,7 @@ class PlannedWrite(NamedTuple):
     last_entry: Arrival | None
     """The last entry of a post that the write adds to the arrival log."""
     is_local: bool = False
-    """True if the write only changes the user's own values."""
+    """True if the write only changes local values of the user."""
 
 
 class Plan:

@@ -1,7 +1,7 @@
 """Building a new database from the rows that cannot be derived: posts, tombstones, local rows and the arrival log.
 
 The result has the same bytes as after storing the posts one by one. All rows are derived at once and written in key
-order, beside the old database. The caller swaps the two when the new one is complete.
+order, beside the old database. The caller swaps the databases when the new database is complete.
 """
 
 from __future__ import annotations

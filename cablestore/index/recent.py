@@ -28,7 +28,7 @@ class RecentRows:
         """All rows of groups by the prefix of their keys, None for a group that is too large."""
 
     def over(self, source: Source) -> Source:
-        """Return a source that reads cached rows from the cache, and all others from `source`, the current state."""
+        """Return a source that reads cached rows from the cache, and all other rows from `source`, the current state."""
         return _RememberedSource(self._rows, self._groups, source)
 
     def hold(self, group: bytes, source: Source) -> None:
@@ -44,7 +44,7 @@ class RecentRows:
             self._groups[group] = rows if len(rows) <= most else None
 
     def remember(self, rows: Mapping[bytes, bytes | None]) -> None:
-        """Cache the combined rows that were just written. Pass all of them, or cached values become outdated."""
+        """Cache the combined rows that were just written. Pass all combined rows, or cached values become outdated."""
         if self._groups:
             self._regroup(rows)
         if len(self._rows) + len(rows) > limits.MAX_ROWS_REMEMBERED:

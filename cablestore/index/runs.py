@@ -4,7 +4,7 @@ A bucket is small enough to be sorted in memory. The file of a run:
 
     offset u64 big-endian of each bucket's end | the buckets, each a zstd frame of a msgpack array of [key, value]
 
-All runs of a derivation have buckets of the same ranges. `boundaries` contains the first key of each bucket but the
+All runs of a derivation have buckets of the same ranges. `boundaries` contains the first key of each bucket except the
 first.
 """
 

@@ -100,7 +100,7 @@ class ListRequest(NamedTuple):
 
 
 class ModerationRequest(NamedTuple):
-    """Request for the moderation of the whole cabal and of channels, from `oldest_ms` on (moderation.md 5.2.1)."""
+    """Request for the moderation of the whole cabal and of channels, since `oldest_ms` (moderation.md 5.2.1)."""
 
     request_id: bytes
     channels: tuple[str, ...]

@@ -371,7 +371,10 @@ def connect(path: Path | str, *, timeout_s: float = limits.REMOTE_TIMEOUT_S) -> 
 
 
 def connect_soon(path: Path | str) -> RemoteStore | None:
-    """Connect as `connect` does, but wait up to 1 s for a process to serve the store. Return None if none does."""
+    """Connect as `connect` does, but wait up to 1 s for a process to serve the store.
+
+    Return None if no process serves it.
+    """
     until_s = time.monotonic() + _BEGIN_WAIT_S
     while (connection := unix_socket.connect(store_path(path))) is None:
         if time.monotonic() > until_s:

@@ -200,7 +200,7 @@ class StoreServer(Closable, ProcessBound):
 
 
 def offer(store: CableStore, *, owner: str = "", node: WatchedNode | None = None) -> StoreServer:
-    """Serve an open store to other processes of this user: `cablestore.connect` returns it there.
+    """Serve an open store to other processes of this user: `cablestore.connect` returns the store in those processes.
 
     Close the returned server before the store, or use it in a `with`. `owner` and `node`, the node that connects the
     store to peers, are `RemoteStore.owner` and `RemoteStore.node` in the other processes. Raises ArgumentError for a
