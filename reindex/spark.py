@@ -69,7 +69,7 @@ def session(
       cores, by default all. All its files are below `scratch`; this process and all that it starts write to `log`.
       Memory is in Java's notation, such as "900m" or "4g".
 
-    `options` are settings of Spark and override `SQL_OPTIONS`. An open or remote session uses only those that can be
+    `options` are settings of Spark and override `SQL_OPTIONS`. An open or remote session uses only options that can be
     set while Spark runs.
 
     Raises SparkError if Java is missing or Spark does not start, and ReindexError if a server does not answer. An error

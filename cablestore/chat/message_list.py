@@ -110,7 +110,7 @@ class MessageList(Widget):
         self.update_rows()
 
     def show_note(self, lines: Sequence[str]) -> None:
-        """Show lines instead of messages while the channel has none."""
+        """Show lines instead of messages while the channel has no messages."""
         if lines != self._note:
             self._note = lines
             self.refresh()

@@ -1,7 +1,7 @@
 """Sync of a node with all its peers: its start and end, and new channels.
 
 New channels do not wait for the next round. When the store receives the first post of a channel, all peers are
-requested to send the channel. Peers that reconcile are notified of it.
+requested to send the channel. Peers that reconcile are notified of the channel.
 """
 
 from __future__ import annotations

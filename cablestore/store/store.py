@@ -260,7 +260,7 @@ class CableStore(Queries, Closable, ProcessBound):
         outcomes = self._writer.ingest(posts, sync=sync, batch_posts=batch_posts, verify=verify)
         return list(chain.from_iterable(outcomes))
 
-    # --- own posts -----------------------------------------------------------------------------
+    # --- posts of the user ---------------------------------------------------------------------
 
     def write(self, body: Body, *, sync: bool = True) -> Post:
         """Sign and store a post that links to the heads of its channel, dated now or just after the user's last post.

@@ -122,7 +122,7 @@ class Writer:
             self._present.commit(transaction, finish(plan, state), sync=False)
         return len(laid)
 
-    # --- own posts -----------------------------------------------------------------------------
+    # --- posts of the user ---------------------------------------------------------------------
 
     def write(self, body: Body, *, sync: bool) -> Post:
         """Sign and store a post. If its author is not a member of its channel, a post/join precedes it."""
