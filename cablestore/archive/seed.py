@@ -59,7 +59,7 @@ class Seeder:
             self._engine.check_seed(self._community)
             return False
         if state is None:
-            raise StorageError(f"no archives found in {self._folder.path}. Create or fetch them, then seed again")
+            raise StorageError(f"no archives found in {self._folder.path}. Create or fetch archives, then seed again")
         if self._folder.is_claimed():
             return False
         given_bytes = self._given_now_bytes()

@@ -85,7 +85,7 @@ class PieceWriter:
         content = pack(items)
         if len(content) >= limits.MAX_SEGMENT_BLOCK_SIZE_BYTES:
             raise BackupError(
-                f"rows from {rows[0][0][:80]!r} on are too large: the maximum in a backup is "
+                f"the rows from {rows[0][0][:80]!r} are too large: the maximum in a backup is "
                 f"{limits.MAX_SEGMENT_BLOCK_SIZE_BYTES} bytes. Remove the largest row first"
             )
         size_bytes = sum(len(key) + len(value) for key, value in rows)

@@ -74,7 +74,7 @@ def _archives(folder: Path, control: str, dialect: Dialect, key: bytes | None) -
     """Return the archives of a community below a folder. Raises ArchiveError if none are found."""
     found = local_archives(folder, bytes.fromhex(control), dialect, key)
     if found is None:
-        raise ArchiveError(f"no archives of {control} found below {folder}. Create or fetch them first")
+        raise ArchiveError(f"no archives of {control} found below {folder}. Create or fetch archives first")
     return found
 
 

@@ -40,7 +40,7 @@ _act_options: Final = all_of(
     click.option(
         "--reason", default="", help="Reason of up to 128 characters, visible to everyone who receives the action."
     ),
-    click.option("--private", is_flag=True, help="Apply the action only for yourself. It is never sent."),
+    click.option("--private", is_flag=True, help="Apply the action only for yourself. The action is never sent."),
     click.option("--dry-run", is_flag=True, help="Print what would change for you, and write nothing."),
     with_store,
 )

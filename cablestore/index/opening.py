@@ -45,4 +45,6 @@ def locked_by(path: Path, owner: str) -> StoreLockedError:
 
 def reject_write() -> NoReturn:
     """Raise the error for writes to a read-only store."""
-    raise StorageError("cannot write to this store: it is open read-only. Open it without read_only (--read-only)")
+    raise StorageError(
+        "cannot write to this store: it is open read-only. Open the store without read_only (--read-only)"
+    )

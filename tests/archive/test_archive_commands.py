@@ -523,7 +523,7 @@ def test_bad_input_is_reported_with_a_suggestion(made: Made, tmp_path: Path, run
             ("publish", made.folder, "--content-folder", made.store, "--cabal-key", CABAL_KEY, *own),
             "not a content store",
         ),
-        (("publish", tmp_path / "nowhere", "--content-folder", tmp_path / "c", *own), "Create them first"),
+        (("publish", tmp_path / "nowhere", "--content-folder", tmp_path / "c", *own), "Create the archives first"),
         (("publish", made.folder, "--content-folder", tmp_path / "c", *own), "Pass the cabal key"),
         (("content", file), "is a file"),
         (("content", made.store), "not a content store"),

@@ -171,7 +171,7 @@ def test_only_unchanged_archives_are_published(tmp_path: Path) -> None:
     files.data_path.write_bytes(data)
     with pytest.raises(ArchiveError, match="SHA-256"):
         published(files, tmp_path / "content")
-    with pytest.raises(ArchiveError, match="Create them first"):
+    with pytest.raises(ArchiveError, match="Create the archives first"):
         published(ArchiveFolder(tmp_path / "nowhere"), tmp_path / "content")
     with (
         ContentStore.open(tmp_path / "content") as store,

@@ -73,7 +73,7 @@ class TorrentEngine(ProcessBound):
                 make_folder(folder)
         except OSError as error:
             raise ArchiveError(
-                f"cannot create {error.filename}: {error.strerror}. Check its parent folder and permissions"
+                f"cannot create {error.filename}: {error.strerror}. Check the parent folder and its permissions"
             ) from None
         self._session = TorrentSession(self.config)
         return self
@@ -127,7 +127,7 @@ class TorrentEngine(ProcessBound):
         self._running().check()
         swarm = self._seeds.get(community)
         if swarm is None:
-            raise ArchiveError(f"{community} is not seeded. Call seed first")
+            raise ArchiveError(f"{community} is not seeded. Call `seed` first")
         if swarm.is_lost_to_disk or len(swarm.have) < self._hashes[community].pieces:
             lost = swarm.ended or "the files changed since they were hashed"
             raise StorageError(
@@ -288,7 +288,7 @@ def _read_torrent_file(path: Path, community: str) -> Metainfo:
         with path.open("rb") as file:
             return read_torrent(file.read(limits.MAX_METAINFO_SIZE_BYTES + 1), community)
     except OSError as error:
-        raise ArchiveError(f"cannot read {path}: {error.strerror}. Check the path and permissions") from None
+        raise ArchiveError(f"cannot read {path}: {error.strerror}. Check the path and its permissions") from None
 
 
 def _put(path: Path, content: bytes) -> None:
