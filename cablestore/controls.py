@@ -1,7 +1,7 @@
 """Removal of characters that control a terminal from other users' text. All other characters are kept.
 
 Invisible characters that are part of words are kept: joiners, variation selectors, direction marks, zero width spaces.
-They do not move the cursor, and do not change the direction of other lines.
+These characters do not move the cursor, and do not change the direction of other lines.
 """
 
 from __future__ import annotations

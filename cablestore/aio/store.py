@@ -188,7 +188,7 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
 
     @property
     def last_sequence(self) -> int:
-        """Number of the latest event of the arrival log, 0 before the first one."""
+        """Number of the latest event of the arrival log, 0 before the first event."""
         return self._blocking.last_sequence
 
     def watch(self, call: Callable[[], None], *, local: bool = False) -> Callable[[], None]:

@@ -1,4 +1,4 @@
-"""Writing a backup of one state of a store. The first run writes everything, later runs write only changes.
+"""Writing a backup of one state of a store. The first run writes everything, and later runs write only changes.
 
 Every state is a restore point. Points share pieces. backup.json describes the newest point, and replacing it completes
 a run. Then points that the rule does not keep are removed, and finally pieces that no point lists. So every point is

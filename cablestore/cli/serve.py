@@ -364,7 +364,7 @@ def sync(path: Path, out: Output, address: Address | None, create: bool, **chose
     if report.unstored:
         raise StorageError(
             f"cannot store {counted(report.unstored, 'received post')}: writing to the disk failed. Free disk "
-            "space, then sync again"
+            "space, then run the command again"
         )
 
 

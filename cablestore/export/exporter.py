@@ -83,7 +83,7 @@ class _Done(Struct):
 
 @dataclass(slots=True)
 class _Work:
-    """Progress of an export. `identity` is a digest of its store, state and arguments."""
+    """Progress of an export. `identity` is a digest of the export's store, state and arguments."""
 
     out: ObjectFolder
     runs_folder: Path
@@ -218,7 +218,10 @@ def _read(
     run_size_bytes: int,
     progress: Progress,
 ) -> None:
-    """Write the posts to sorted runs, and all other items to segments. A thread writes a run while the next is read."""
+    """Write the posts to sorted runs, and all other items to segments.
+
+    A thread writes a run while the next run is read.
+    """
     with ThreadPoolExecutor(1) as thread:  # only for writes to this disk, because Ctrl-C waits for them
         under_way: tuple[Future[None], str] | None = None
         for records, read_to in pieces(reader, selection, work.read_to, run_size_bytes, progress):

@@ -47,7 +47,7 @@ _LEVEL: Final = 1
 long."""
 
 HASH_AT, TYPE_AT, POST_AT = 8, 40, 41
-"""Offsets of the parts of a record, in bytes. Its time is at 0."""
+"""Offsets of the parts of a record, in bytes. The time is at 0."""
 _STONE_SIZE_BYTES: Final = 64
 """Size of the target and author of a tombstone."""
 _CONSENT_SIZE_BYTES: Final = 80

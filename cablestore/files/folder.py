@@ -113,9 +113,10 @@ class ObjectFolder(ABC):
 
     @abstractmethod
     def writing(self, name: str, *, sync: bool = True) -> AbstractContextManager[BinaryIO]:
-        """Write a file as a stream. It gets its name at the end of the `with` block. After an exception, it is discarded.
+        """Write a file as a stream.
 
-        Without `sync`, a power failure may lose a local file. Object stores are always durable.
+        The file gets its name at the end of the `with` block. After an exception, the file is discarded. Without
+        `sync`, a power failure may lose a local file. Object stores are always durable.
         """
 
     @abstractmethod

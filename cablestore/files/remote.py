@@ -309,9 +309,9 @@ _in_progress: Final[set[object]] = set()
 
 
 def request(work: Callable[[], T]) -> Future[T]:
-    """Run `work` in a thread, as a request that counts as in progress until it ends.
+    """Run `work` in a thread, as a request that is in progress until the thread ends.
 
-    It is counted before the thread starts, because Ctrl-C may arrive before the caller receives the future.
+    The request is counted before the thread starts, because Ctrl-C may arrive before the caller receives the future.
     """
     token = object()
     _in_progress.add(token)

@@ -24,7 +24,7 @@ _MARGIN_SIZE_BYTES: Final = 2**20
 
 @dataclass(frozen=True, slots=True)
 class TemporaryFolder:
-    """Private folder that this process removes. `lock` is None if it is inside another temporary folder."""
+    """Private folder that this process removes. `lock` is None if the folder is inside another temporary folder."""
 
     path: Path
     lock: int | None

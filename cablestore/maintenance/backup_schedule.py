@@ -63,7 +63,7 @@ class BackupState:
 def wait_ms(last_ms: int | None, now_ms: int, every_ms: int) -> int:
     """Return the time until a task is due that last ran at `last_ms`.
 
-    It is due at once if it never ran, or if the clock was set back.
+    The task is due at once if it never ran, or if the clock was set back.
     """
     if last_ms is None or last_ms > now_ms:
         return 0
@@ -201,7 +201,7 @@ def _kind_of(reason: str) -> str:
 
 @asynccontextmanager
 async def _checkpoint(store: CableStore) -> AsyncIterator[Path]:
-    """Yield a checkpoint of a store. It is written and removed in threads."""
+    """Yield a checkpoint of a store. Threads write and remove the checkpoint."""
     context = checkpoint(store)
     copy = await asyncio.to_thread(context.__enter__)
     try:

@@ -88,8 +88,8 @@ class CausalLog(Closable, ProcessBound):
             locked = (share_lock if read_only else lock)(
                 path / _OWNER,
                 lambda _: StoreLockedError(
-                    f"the causal logs at {path} are already open. Only one process at a time can open them. Close them "
-                    "first"
+                    f"the causal logs at {path} are already open. Only one process at a time can open them. Close the "
+                    "logs first"
                 ),
             )
         except OSError as error:

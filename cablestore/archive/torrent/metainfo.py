@@ -29,7 +29,7 @@ _INFO_KEYS: Final = (b"files", b"name", b"piece length", b"pieces")
 
 @dataclass(frozen=True, slots=True)
 class Metainfo:
-    """Metainfo of a community's folder. Created and checked by `make_metainfo`, `read_info` or `read_torrent`."""
+    """Metainfo of a community's folder. `make_metainfo`, `read_info` and `read_torrent` create and check it."""
 
     community: str
     """Name of the folder, in hex digits."""

@@ -34,9 +34,9 @@ _ATTEMPTS: Final = 3
 
 
 class TorrentRemote(Closable):
-    """Torrent of a community for fetching parts: a `remote.Remote` with spans. Created by `TorrentEngine.open`.
+    """Torrent of a community for fetching parts: a `remote.Remote` with spans.
 
-    While it is open, it also seeds the fetched pieces.
+    `TorrentEngine.open` creates it. While it is open, it also seeds the fetched pieces.
     """
 
     def __init__(
