@@ -201,7 +201,7 @@ def _time_in(options: Mapping[str, str], name: str) -> int | None:
 
 
 def _key_in(name: str | None) -> bytes | None:
-    """Return the key in a file. The key is not an option itself, because Spark shows options.
+    """Return the key in a file, None without a file name. The key is not an option itself, because Spark shows options.
 
     Raises ExportError, StorageError.
     """

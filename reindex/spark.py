@@ -94,7 +94,7 @@ def session(
 
 
 def _remote_of(master: str | None, remote: str | None) -> str | None:
-    """Return `remote`, or else SPARK_REMOTE unless a master is named or a session is open."""
+    """Return `remote`, or else SPARK_REMOTE. Return None if a master is named, a session is open, or neither is set."""
     return remote or (None if master or _is_open() else os.environ.get("SPARK_REMOTE"))
 
 

@@ -117,7 +117,7 @@ def absent_part(reader: Reader, key: bytes, part: bytes) -> bytes | None:
 
 
 def refold(reader: Reader, key: bytes) -> bytes | None:
-    """Compute the part again from the post, the links to it, and its tombstones."""
+    """Compute the part again from the post, the links to it, and its tombstones. Return None without any of these."""
     channel_key, digest = _split(key)
     bits = 0
     if next(reader.prefix(LINK_PREFIX + digest.hex().encode() + b"!" + channel_key + b"!"), None) is not None:

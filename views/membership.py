@@ -60,7 +60,7 @@ def merge(a: bytes, b: bytes) -> bytes:
 
 
 def refold(reader: Reader, key: bytes) -> bytes | None:
-    """Merge the parts of the latest remaining post of each type."""
+    """Merge the parts of the latest remaining post of each type. Return None if no posts remain."""
     found = None
     for post_type, row in channel_state.latest_of_types(reader, key[len(PREFIX) :]):
         part = _part(post_type, order_key_of_row(row))

@@ -364,7 +364,7 @@ class ChatApp(App[None]):
         await self._actions.delete_last(place)
 
     async def answer_of(self, screen: Screen[T]) -> T | None:
-        """Show a window and return its result."""
+        """Show a window and return its result, or None if the user cancels."""
         return await self.push_screen_wait(screen)
 
     async def end(self) -> None:

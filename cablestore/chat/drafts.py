@@ -18,7 +18,7 @@ class Box(Protocol):
     """The typing box's methods that drafts use."""
 
     def take_draft(self) -> str | None:
-        """Return the text if it was changed since it was shown or taken."""
+        """Return the text if it was changed since it was shown or taken, otherwise None."""
 
 
 class TypingClient(Protocol):

@@ -42,7 +42,7 @@ class ActingClient(Protocol):
         """Run work that waits for the user."""
 
     async def answer_of(self, screen: Screen[T]) -> T | None:
-        """Show a window and return its result."""
+        """Show a window and return its result, or None if the user cancels."""
 
 
 class MessageActions:

@@ -172,7 +172,7 @@ class MessageList(Widget):
         return any(row.is_unread_line for row in self._rows_in_view())
 
     def _anchor(self) -> tuple[Message, int] | None:
-        """Return the first message in view, and the offset of the view from its first row."""
+        """Return the first message in view and the offset of the view from its first row, or None without messages."""
         for at in range(self.top, len(self._rows)):
             message = self._rows[at].message
             if message is not None:
@@ -430,7 +430,7 @@ class MessageList(Widget):
 
     @property
     def _mark(self) -> MarkedPart | None:
-        """Selected part, limited to the view if the mouse went beyond it."""
+        """Selected part, limited to the view if the mouse went beyond it. None without a selection."""
         if (selection := self.text_selection) is None:
             return None
         start = selection.start or Offset(0, self.top)
@@ -444,6 +444,6 @@ class MessageList(Widget):
             self.screen.selections = {self: Selection(Offset(word.start, at.y), Offset(word.stop, at.y))}
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
-        """Return the selected text, and the text that follows it."""
+        """Return the selected text and the text that follows it, or None without a selection."""
         del selection  # Textual's value
         return None if (mark := self._mark) is None else (marked_text(self._rows, mark), "\n")

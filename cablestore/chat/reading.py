@@ -98,7 +98,7 @@ class Reading:
 
     @property
     def first_left(self) -> MessageCursor | None:
-        """Cursor of the first unread message that is not visible."""
+        """Cursor of the first unread message that is not visible, or None without such a message."""
         left = self._seen().left
         return self._first(left) if left else None
 

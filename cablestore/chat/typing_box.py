@@ -89,7 +89,7 @@ class TypingBox(TextArea):
         self.move_cursor(self.document.end)
 
     def take_draft(self) -> str | None:
-        """Return the text if it was changed since it was shown or taken."""
+        """Return the text if it was changed since it was shown or taken, otherwise None."""
         is_changed, self._begun = self.text != self._begun, self.text
         return self.text if is_changed else None
 

@@ -140,7 +140,7 @@ CHANGEABLE: Final = frozenset(
 def invited(chosen: dict[str, Any], known: Invitation | None = None) -> Invitation | None:
     """Return the invitation that options select, and set its key as the option --cabal-key. Raises ArgumentError.
 
-    `known` is an invitation that was already read from standard input.
+    `known` is an invitation that was already read from standard input. Returns None without --invitation.
     """
     path = chosen.pop("invitation")
     if path is None:

@@ -69,7 +69,7 @@ def plan_of(params: Mapping[str, Any], known: Invitation | None = None) -> Serve
 
 
 def _seed_of(invitation: Invitation, text: str | None) -> str | None:
-    """Return the seed of an invitation, else the seed `text`. Raises SettingsError if both exist and differ."""
+    """Return the seed of an invitation, else `text`, which may be None. Raises SettingsError if both seeds differ."""
     if not invitation.seed:
         return text
     if text is not None and Seed.read_hex(text, 0).write() != invitation.seed:

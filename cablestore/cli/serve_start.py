@@ -50,7 +50,10 @@ class ServePages(Closable):
         self._stack = ExitStack()
 
     def open(self) -> StatusPages | None:
-        """Open the pages once, and print their address. Raises NodeError. Do not call this in an event loop."""
+        """Open the pages once, print their address, and return them.
+
+        Return None without --metrics. Raises NodeError. Do not call this in an event loop.
+        """
         if self._wanted is not None and self._pages is None:
             wanted = self._wanted
             self._pages = self._stack.enter_context(StatusPages(run_on_loop(lambda: _by_address(wanted))))

@@ -394,7 +394,7 @@ class _SetChange:
         return tail if stays else self._newest()
 
     def _newest(self) -> NodePart | None:
-        """Return the newest part without a row."""
+        """Return the newest part without a row, None if the set is empty."""
         name = b""
         value = self._rows[name]
         level = 0

@@ -60,7 +60,10 @@ def year_in_path(path: PurePath) -> int | None:
 
 
 def marked_part(path: PurePath) -> tuple[int, str, str] | None:
-    """Return the part of a path that marks a channel, if any: its index, the text before the mark, and the channel."""
+    """Return the part of a path that marks a channel: its index, the text before the mark, and the channel.
+
+    Return None without such a part.
+    """
     for index, part in reversed(list(enumerate(path.parts))):
         before, mark, name = part.partition("#")
         if not mark and part.startswith("&"):

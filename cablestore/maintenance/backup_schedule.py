@@ -138,7 +138,7 @@ class BackupSchedule:
         return (manifest.made_ms or None) if is_own else None  # older formats have no time
 
     def _noted_ms(self, plan: BackupPlan) -> int | None:
-        """Record the new backup in the store's folder, and return its time."""
+        """Record the last backup in the store's folder, and return its time. Return None without a backup."""
         last_ms = self._last_ms(plan)
         if self._store.path is not None and last_ms is not None:
             note_backup(self._store.path, last_ms, folder_of(plan.to))

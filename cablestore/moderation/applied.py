@@ -132,7 +132,7 @@ class AppliedModeration:
         return block, block.timestamp_ms
 
     def dropping(self, post: Post) -> ModerationAct | None:
-        """Return the action that rejects or removes a post.
+        """Return the action that rejects or removes a post, None without such an action.
 
         Only actions of the local user remove the user's own posts.
         """

@@ -94,7 +94,7 @@ class _Timeline:
             self._block(act)
 
     def _find_in_force(self) -> ModerationAct | None:
-        """Return the latest action of the local user, otherwise the latest action of others (4.4.5).
+        """Return the latest action of the local user, otherwise the latest action of others (4.4.5), otherwise None.
 
         A private block of the local user takes precedence (4.5.1).
         """

@@ -34,7 +34,7 @@ class Agreement:
         return self._place is not None
 
     def is_in_step(self, place: LogPosition) -> bool | None:
-        """Return `Peer.is_in_step` for a store at this log position."""
+        """Return `Peer.is_in_step` for a store at this log position: None before the first comparison."""
         return self._is_in_step and self._place == place
 
     def compared(self, compared: LogPosition | None, place: LogPosition) -> list[bytes]:

@@ -269,7 +269,7 @@ class AnswerQueue:
         return any(self._begun) or any(self._pending)
 
     def _next(self) -> Answer | None:
-        """Return the next answer. The kind that did not have the last turn comes first."""
+        """Return the next answer, or None. The kind that did not have the last turn comes first."""
         for kind in (1 - self._last_kind, self._last_kind):
             answer = self._begun[kind] or self._first(kind)
             if answer is not None:
@@ -279,7 +279,7 @@ class AnswerQueue:
         return None
 
     def _first(self, kind: int) -> Answer | None:
-        """Begin to answer the first request of a kind that is not over."""
+        """Begin to answer the first request of a kind that is not over. Return None without such a request."""
         pending = self._pending[kind]
         while pending:
             exchange = next(iter(pending))

@@ -212,7 +212,7 @@ class RemoteNode(_Node):
 
     @property
     def state(self) -> NodeState | None:  # type: ignore[override] # read-only here
-        """Latest reported state of the node. It is reported before the first result of a call."""
+        """Latest reported state of the node, None without a node. It is reported before the first result of a call."""
         return self._calls.link.node.state
 
     def watch(self, call: Callable[[], None]) -> Callable[[], None]:

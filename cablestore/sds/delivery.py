@@ -175,7 +175,7 @@ def lost_due(state: ChannelState, now_ms: int) -> None:
 
 
 def give_up(state: ChannelState, message_id: str, *, is_lost: bool = False) -> HistoryEntry | None:
-    """Treat a missing dependency as met. Return its entry if it was missing."""
+    """Treat a missing dependency as met. Return its entry, or None if it was not missing."""
     known = state.known(message_id)
     if known is not None:
         return None

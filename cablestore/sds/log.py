@@ -389,7 +389,7 @@ class LogChannel:
             return transaction.state.counters
 
     def due_ms(self) -> int | None:
-        """Return when `tick` must run next."""
+        """Return when `tick` must run next: 0 before the first tick, None if no timer is set."""
         with self._reading() as transaction:
             return transaction.due_ms()
 

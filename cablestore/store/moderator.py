@@ -518,7 +518,7 @@ def _require_alone(posts: Iterable[bytes], channel: str | None) -> None:
 
 
 def _author_of(reader: Reader, digest: bytes) -> bytes | None:
-    """Return the author of a post that is stored or recorded as dropped."""
+    """Return the author of a post that is stored or recorded as dropped, None for other posts."""
     post = reader.post(digest)
     if post is not None:
         return post.author

@@ -54,7 +54,7 @@ class Queries(Inspection):
 
     @abstractmethod
     def _moderation(self) -> AppliedModeration | None:
-        """Return the moderation of the state that was read last, or of a newer state."""
+        """Return the moderation of the state that was read last, or of a newer state. None in an unmoderated store."""
 
     @abstractmethod
     def _own_key(self) -> bytes | None:

@@ -301,7 +301,7 @@ class _Touched:
         return False
 
     def _newest_before(self, group: bytes, post_type: int) -> Row | None:
-        """Return the row of a user's newest post of a type in a channel that is not among the read entries."""
+        """Return the row of a user's newest post of a type in a channel that is not read, or None."""
         rows = self._reader.prefix(channel_state.prefix_in(group, post_type), reverse=True)
         return next((row for row in rows if row[1] not in self._read), None)
 
