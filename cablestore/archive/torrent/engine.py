@@ -28,6 +28,7 @@ from cablestore.archive.torrent.session import Swarm, TorrentSession
 from cablestore.errors import ArchiveError, StorageError
 from cablestore.files import atomic_file, make_folder
 from cablestore.forks import ProcessBound, bind
+from cablestore.plurals import counted
 
 __all__ = ["TorrentConfig", "TorrentEngine", "TorrentRemote", "TorrentStatus"]
 
@@ -211,7 +212,8 @@ class TorrentEngine(ProcessBound):
             missing = frozenset() if is_verified else metainfo.pieces_of_zeros
         if missing:
             raise IncompleteError(
-                f"{len(missing):,} of {metainfo.data_pieces:,} pieces of {metainfo.community} missing or damaged in "
+                f"{len(missing):,} of {counted(metainfo.data_pieces, 'piece')} of {metainfo.community} missing or "
+                "damaged in "
                 f"{self.config.data_folder}. Fetch all archives before you seed them"
             )
         return metainfo
@@ -248,8 +250,8 @@ class TorrentEngine(ProcessBound):
         swarm = session.add(params)
         timeout_s = self.config.metadata_timeout_s
         otherwise = (
-            f"no peer sent the metadata of {magnet.community} within {timeout_s:g} s ({len(params.peers)} peers "
-            "given). Check that the control node can be reached, or add other peers"
+            f"no peer sent the metadata of {magnet.community} within {timeout_s:g} s "
+            f"({counted(len(params.peers), 'peer')} given). Check that the control node can be reached, or add other peers"
         )
         try:
             session.until(swarm, lambda: swarm.metadata is not None, timeout_s, otherwise)
