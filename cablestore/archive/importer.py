@@ -114,7 +114,8 @@ def import_archives(
     """Import archives one by one, each in one atomic write, and yield a report of each.
 
     While an archive is written, threads verify the signatures of the next archive. Therefore an archive is written only
-    after the next one has arrived. If another process has the store open, it imports the archives one after the other.
+    after the next archive has arrived. If another process has the store open, it imports the archives one after the
+    other.
 
     Posts are removed only if all archives of their period are given, and never with `merges`. An archive that does not
     match its index entry is not imported: `on_damaged` is called, and the import continues. Without `on_damaged`, such

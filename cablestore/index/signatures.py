@@ -60,7 +60,7 @@ class SignatureVerifier(ProcessBound):
 
 
 class _SharedPosts:
-    """Posts that Python threads share: each free thread takes the next one."""
+    """Posts that Python threads share: each free thread takes the next post."""
 
     def __init__(self, raws: list[bytes]) -> None:
         self._raws = raws

@@ -39,8 +39,8 @@ LIST_EVERY_S: Final = 10.0
 only every sixth time."""
 
 CHANNELS_REQUESTED_EVERY_S: Final = 0.5
-"""Time after a channel list request before the next one to a store that announces new channels. The next request covers
-all channels announced meanwhile."""
+"""Time between two channel list requests to a store that announces new channels. The second request covers all channels
+announced meanwhile."""
 
 MAX_HASHES_PER_REQUEST: Final = 10_000
 """Maximum number of posts in one post request. A longer request ends at once. Existing clients request at most
@@ -137,7 +137,7 @@ PAGE_HASHES_LEAST: Final = 128
 """Shortest page of history requested from a slow peer: hashes of some 30 kB of posts."""
 
 OFFERS_REMEMBERED: Final = 3
-"""Alternative peers remembered for each post, in case the first one does not deliver it."""
+"""Alternative peers remembered for each post, in case the first peer does not deliver the post."""
 
 MAX_PEERS: Final = 2_000
 """Maximum number of connections of one node. Each uses a file descriptor and, while idle, some 30 kB."""

@@ -118,7 +118,7 @@ MB of memory. At this limit, a new conversation replaces a slow one, or one of a
 conversations. If there is none, the node asks the new peer to retry later."""
 
 TALK_SLOW_AFTER_S: Final = 20.0
-"""Time spent waiting for a peer before the node may stop a slow conversation to begin another one."""
+"""Time spent waiting for a peer before the node may stop a slow conversation to begin another conversation."""
 
 TALK_SLOW_BYTES_PER_S: Final = 500
 """Minimum transfer rate while waiting for the peer. A conversation below it is slow. A 2G link is faster."""

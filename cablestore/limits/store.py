@@ -209,8 +209,8 @@ MAX_BACKUP_ARRIVALS: Final = 1_000_000
 backup writes all posts."""
 
 SWITCH_INTERVAL_S: Final = 0.001
-"""How long a thread of `serve` may run Python code while another one waits. An answer passes through several threads,
-and waits this long in each while long work runs, such as `prune`."""
+"""Maximum time that a thread of `serve` runs Python code while another thread waits. An answer passes through several
+threads, and waits this long in each while long work runs, such as `prune`."""
 
 BUSY_STORE_WAIT_S: Final = 300.0
 """How long `serve` waits at its start for a command that has the store open, such as a check."""

@@ -223,7 +223,7 @@ class Connection(PeerLink):
         self._change_pauses(self.pauses | {reason})
 
     def resume(self, reason: PauseReason) -> None:
-        """Remove a reason, and read from the peer again after the last one."""
+        """Remove a reason, and read from the peer again after the last reason is removed."""
         if reason in self.pauses:
             self._change_pauses(self.pauses - {reason})
 
