@@ -120,7 +120,7 @@ def checked_window(after_ms: Time | None, before_ms: Time | None) -> tuple[int, 
 
 
 def check_seconds(name: str, value: object) -> None:
-    """Check a number of seconds that a thread can wait. A negative number counts as 0."""
+    """Check a number of seconds that a thread can wait. A negative number becomes 0."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not value <= _MAX_WAIT_S:
         hint = ". Omit it to wait without a timeout" if isinstance(value, float) and math.isinf(value) else ""
         _reject(name, "a number of seconds", value, hint)
@@ -183,7 +183,7 @@ def _reject(name: str, expected: str, value: object, hint: str = "") -> NoReturn
 
 
 def _shown(value: object) -> str:
-    """Return a value as shown in an error. Omits bytes, and strings as long as a key, which may be secret."""
+    """Return a value as shown in an error. Omits bytes, and strings as long as a key, because they may be secret."""
     if isinstance(value, bytes | bytearray | memoryview):
         return f"{_kind_of(value)} of {len(value)} bytes"
     if isinstance(value, str) and len(value) >= _SHOWN_CHARACTERS:

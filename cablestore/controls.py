@@ -1,7 +1,7 @@
 """Removal of characters that control a terminal from other users' text. All other characters are kept.
 
 Invisible characters that are part of words are kept: joiners, variation selectors, direction marks, zero width spaces.
-They do not move the cursor, and do not change the direction of other lines.
+These characters do not move the cursor, and do not change the direction of other lines.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ MAX_MARKS: Final = 30
 """Maximum number of marks on one character, as in Unicode's Stream-Safe Text Format (UAX #15)."""
 _CONTROLS: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
 _TURNS: Final = frozenset({"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"})
-"""Bidirectional classes of the characters that embed, override or isolate. An unclosed character affects the rest of
-the text."""
+"""Bidirectional classes of the characters that embed, override or isolate. An unclosed character affects the text after
+it."""
 _MARKS: Final = frozenset({"Mn", "Me"})
 
 

@@ -1,6 +1,7 @@
 """JSON documents with declared fields: decode them with readable errors, and verify the checksum of a manifest.
 
-Types are declared for msgspec. A document that does not match raises ValueError, which names the field and the problem.
+Types are declared for msgspec. A document that does not match raises ValueError. The message contains the field and the
+problem.
 """
 
 from __future__ import annotations

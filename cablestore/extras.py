@@ -40,7 +40,8 @@ OPTIONAL: Final = {
     "rich": OptionalDistribution("rich", "cli"),
     "textual": OptionalDistribution("Textual", "chat"),
 }
-"""By top-level module name. ifaddr and uvloop are missing here, because all functions work without them."""
+"""Extras by the name of the top-level module. ifaddr and uvloop are left out, because all functions work without
+them."""
 
 
 def install_command(*extras: str) -> str:
@@ -79,7 +80,7 @@ def naming_extras(
     *more_extras: str,
     extra: str | None = None,
 ) -> Iterator[None]:
-    """Name the extra to install if an import in the body fails.
+    """Raise an error that names the extra to install if an import in the body fails.
 
     Args:
         needing: Beginning of the message, such as "archives need".

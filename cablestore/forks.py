@@ -56,7 +56,7 @@ class ProcessBound:
 
 
 def bind(thing: ProcessBound) -> None:
-    """Make every use of an object raise CableStoreError in children that are forked from now on."""
+    """Make every use of an object raise CableStoreError in children that are forked later."""
     _bound.add(thing)
 
 

@@ -8,7 +8,7 @@ from threading import Thread
 from typing import Final, TypeVar
 
 _POLL_S: Final = 0.5
-"""Interval after which a wait is restarted."""
+"""Interval at which a wait is restarted."""
 
 T = TypeVar("T")
 

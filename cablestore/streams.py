@@ -81,7 +81,7 @@ def is_read(file: IO[str]) -> bool:
 
 
 def output_error() -> OSError | None:
-    """Flush standard output. Returns the error of a failed write, except the error of a closed pipe."""
+    """Flush standard output. Return the error of a failed write, or None. A closed pipe is not an error."""
     if sys.stdout is None:
         return None
     sys.stdout.flush()

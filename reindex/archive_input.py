@@ -57,7 +57,7 @@ def read_archives(source: ArchiveSource) -> tuple[Dialect, list[Input]]:
     if (cid := by_cid.index_cid()) is not None and (data := by_cid.content(cid)) is not None:
         found.append(_read(str(by_cid.folder.file(str(cid))), data, None, source))
     if not found:
-        raise ArchiveError(f"no archives of {source.control_key.hex()} found below {folder}. Fetch them first")
+        raise ArchiveError(f"no archives of {source.control_key.hex()} found below {folder}. Fetch the archives first")
     newest = max(found, key=_age)
     inputs: list[Input] = [
         ArchiveInput(community, newest.dialect, _alone(newest.verified, entry), newest.key)
@@ -101,7 +101,7 @@ def _read(name: str, data: bytes, data_size_bytes: int | None, source: ArchiveSo
 
 
 def _decoded(data: bytes, data_size_bytes: int | None, key: bytes | None) -> Index:
-    """Decode an index with the first profile that can. Raises the error of the first profile if all fail."""
+    """Decode an index with the first profile that can decode it. Raises the error of the first profile if all fail."""
     reasons = []
     for profile in PROFILES.values():
         try:

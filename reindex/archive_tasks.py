@@ -50,7 +50,7 @@ class WeeksJob(ShuffledJob):
 
     @property
     def boundaries(self) -> list[bytes]:
-        """First key, in order of time, of each bucket but the first."""
+        """First key, in order of time, of each bucket except the first."""
         return [record_start(week.to_ms, bytes(HASH_SIZE_BYTES)) for week in self.weeks]
 
     def parts(self) -> list[Any]:
@@ -183,7 +183,7 @@ def read_archives(
     data = memoryview(folder.read(report["file"]))
     archives = list(_cut_out(data, report["archives"], week, topics))
     if [made.sha256.hex() for made in archives] != [fields["sha256"] for fields in report["archives"]]:
-        raise ExportError(f"{folder.file(report['file'])} is damaged. Remove {folder} and run again")
+        raise ExportError(f"{folder.file(report['file'])} is damaged. Remove {folder}, then run the command again")
     return archives
 
 

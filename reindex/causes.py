@@ -40,7 +40,7 @@ class KnownFailure(NamedTuple):
 KNOWN: Final = (
     KnownFailure(
         r"No space left on device|Disk quota exceeded",
-        "Free space on the disk of the work folder, or name another folder with --work",
+        "Free space on the disk of the work folder, or choose another folder with --work",
         error=StorageError,
     ),
     KnownFailure(

@@ -71,7 +71,8 @@ def verify_store(
 ) -> Comparison:
     """Export a store, derive all rows from the export on Spark, and compare them with the rows of the store.
 
-    The store must be closed. It does not change. Rows of local-only posts are derived here, because exports omit these.
+    The store must be closed, and is not changed. Rows of local-only posts are derived from the store, because exports
+    omit these posts.
     """
     path = store_path(path).absolute()
     beside = path.with_name(f"{path.name}.verify")

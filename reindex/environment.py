@@ -80,7 +80,7 @@ def environment_for(master: str, scratch: Path, environ: Mapping[str, str] = os.
 
 
 def _without_other_spark(master: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment for a master. For a local one, omit the variables of another Spark installation."""
+    """Return the environment for a master. For a local master, omit the variables of another Spark installation."""
     left_out = _OF_ANOTHER_SPARK if master.startswith("local") else _OF_CONNECT
     return {name: value for name, value in environ.items() if not left_out.fullmatch(name)}
 
@@ -89,7 +89,8 @@ def _require_version(home: Path, version: str) -> None:
     """Raise SparkError unless a folder contains Spark with the same minor version as PySpark."""
     if not (home / "bin" / "spark-submit").is_file():
         raise SparkError(
-            f"SPARK_HOME is {home}, which does not contain Spark. Unset it, or set it to the folder of Spark {version}"
+            f"SPARK_HOME is {home}, which does not contain Spark. Unset SPARK_HOME, or set it "
+            f"to the folder of Spark {version}"
         )
     found = re.search(r"spark-core_[\d.]+-([\d.]+\d)", " ".join(path.name for path in home.glob("jars/spark-core_*")))
     if found and found[1].split(".")[:2] != version.split(".")[:2]:

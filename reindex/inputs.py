@@ -97,14 +97,17 @@ class SegmentInput:
         return self.segment.items if self.segment.kind == "posts" else 0
 
     def quick_check(self, work: ObjectFolder) -> str | None:
-        """Return a problem if the segment is missing or has another size. `blocks` verifies the checksum."""
+        """Return a problem if the segment is missing or has another size, otherwise None.
+
+        `blocks` verifies the checksum.
+        """
         with suppress(StorageError):
             if self.export.size(self.segment.file) == self.segment.size_bytes:
                 return None
         return self.problem(work)
 
     def problem(self, work: ObjectFolder) -> str | None:  # noqa: ARG002 - only archives write there
-        """Return a problem if the checksum of the segment is wrong."""
+        """Return a problem if the checksum of the segment is wrong, otherwise None."""
         try:
             found = segment_blake3(self.export.file(self.segment.file))
         except StorageError as error:

@@ -35,7 +35,8 @@ _END_TIMEOUT_S: Final = 10
 """Time for Java to end after it closed its connections."""
 
 _CLOSING_TIMEOUT_S: Final = 1
-"""The same time if the error does not report a closed connection: py4j reports some as unknown names."""
+"""Time for Java to end if the error does not report a closed connection. py4j reports some closed connections as
+unknown names."""
 
 _SIGNALS: Final = 128
 """The shell adds this to the number of the signal that ended Java. Java does the same for a handled signal."""

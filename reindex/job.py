@@ -43,7 +43,7 @@ def claim_folder(folder: ObjectFolder) -> ObjectFolder:
     if not folder.exists(_MARK):
         if not folder.is_empty() and not is_begun(folder, _MARK):
             raise ReindexError(
-                f"{folder} is not a work folder of cablestore, and its content would be removed. Name a new folder"
+                f"{folder} is not a work folder of cablestore, and its content would be removed. Choose a new folder"
             )
         folder.write(_MARK, b"")
     return folder
@@ -168,7 +168,7 @@ class ShuffledJob:
 class ReindexJob(ShuffledJob):
     """A reindexing. Rows go to buckets by their keys.
 
-    `boundaries` lists the first key of each bucket but the first. `wanted` is true for each bucket that is built.
+    `boundaries` lists the first key of each bucket except the first. `wanted` is true for each bucket that is built.
     """
 
     kind: ClassVar[str] = "Job"

@@ -1,8 +1,8 @@
 """Creation of the archives of a large history from exports on Spark.
 
-The archives are identical to those of a store with the same posts. Weeks are archived in parallel. Only the driver has
-the control node's key. It adds the data that depends on other weeks: the position of each archive in `data`, and the
-index.
+The archives are identical to the archives that a store with the same posts creates. Weeks are archived in parallel.
+Only the driver has the control node's key. It adds the data that depends on other weeks: the position of each archive
+in `data`, and the index.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ def make_archives(
 ) -> MadeArchives:
     """Create the archives of all weeks that ended by `now_ms` and that have posts in one of the exports.
 
-    If the folder contains archives, add the missing archives, as a node does. `identity` is the control node's. `key`
-    is the cabal key, None for public archives. Workers get `key` but never the identity. Workers and the driver must
-    see the exports and `work` under the same paths or URIs. `work` is by default beside the community's folder. It is
-    removed at the end unless `keep_work`. After an interruption the next call continues.
+    If the folder contains archives, add the missing archives, as a node does. `identity` is the identity of the control
+    node. `key` is the cabal key, None for public archives. Workers get `key` but never the identity. Workers and the
+    driver must see the exports and `work` under the same paths or URIs. `work` is by default beside the community's
+    folder. It is removed at the end unless `keep_work`. After an interruption the next call continues.
 
     Raises ExportError, ArchiveError, ReindexError, StorageError.
     """

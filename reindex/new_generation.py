@@ -97,8 +97,9 @@ def reindex(
     """Rebuild the store at `out` from exports and archives, or create it.
 
     The result contains the union of their posts, without deleted posts. Archives are canonical for their weeks and
-    channels (RFC 61), but remove posts only in an import, not here. One of the exports must be of the existing store;
-    its later posts are added. The store must be closed when the new database replaces its database.
+    channels (RFC 61). An import removes posts that they lack, but a reindexing does not. One of the exports must be an
+    export of the existing store. Later posts of the store are added. The store must be closed when the new database
+    replaces its database.
 
     `views` are the views to rebuild; empty means all. If views are named, the posts themselves are not changed, even if
     `data` is one of these views. `work` is a folder that the workers share, as a path or URI. It is by default beside
@@ -174,7 +175,7 @@ def covered(manifests: Sequence[Manifest], out: Path) -> CoveredLog | None:
     if not found:
         raise ExportError(
             f"none of the exports is a complete export of the store at {out}, so its posts would be lost. Export the "
-            "store and name that export too, or name a new folder"
+            "store and pass that export too, or choose a new folder"
         )
     return max(found, key=lambda each: each.through)
 
@@ -255,9 +256,7 @@ class _NewGeneration:
             _live(folder, self.catalog, views) as live,
         ):
             if live is None:
-                raise ExportError(
-                    f"no store found at {self.out}, so there are no views to rebuild. Run without --views"
-                )
+                raise ExportError(f"no store found at {self.out}, so there are no views to rebuild. Omit --views")
             self._reject_later_posts(live)
             self._reject_others(live)
             with closing(LevelDB(path, create=True)) as target, self._timed("load"):
@@ -289,7 +288,7 @@ class _NewGeneration:
         if others:
             raise ExportError(
                 f"the exports and the store at {self.out} differ (different posts and tombstones: {others:,}). To "
-                "rebuild single views, export the whole store again, or run without --views"
+                "rebuild single views, export the whole store again. Or omit --views"
             )
 
     def _derived_rows(self, prefix: bytes) -> Iterator[Row]:
@@ -371,8 +370,8 @@ class _NewGeneration:
         if not report.is_clean:
             raise ReindexError(
                 f"the new database is damaged, so the old database remains live. Problems: {report.problem_count:,}. "
-                f"The first: {report.problems[0]}. Remove {self.derived.folder} and run again. If that does not help, "
-                "report it"
+                f"The first: {report.problems[0]}. Remove {self.derived.folder}, then run the command again. "
+                "If that does not help, report the problem"
             )
         return report
 
@@ -427,6 +426,6 @@ def _live(folder: Folder, catalog: Catalog, views: frozenset[str] = frozenset())
         if outdated:
             raise OutdatedViewError(
                 f"other views of {folder.path} have another version, but would not be rebuilt: "
-                f"{', '.join(sorted(outdated))}. Name these too, or run without --views"
+                f"{', '.join(sorted(outdated))}. Add these to --views, or omit --views"
             )
         yield reader

@@ -37,8 +37,8 @@ _Work = Sequence[tuple[RowRange, bytes]]
 class RecordedDatabase:
     """A database whose changes are recorded in another database.
 
-    The recorded rows are key -> msgpack [value before all changes, hash of the last value]. Either is nil if the row
-    did not or does not exist.
+    The recorded rows are key -> msgpack [value before all changes, hash of the last value]. The first is nil if the row
+    did not exist before, the second if it does not exist now.
     """
 
     def __init__(self, database: Database, changes: Database) -> None:
@@ -167,8 +167,8 @@ def compare_range(database: Source, changes: Source, written: RowRange, stop: by
     if (digest.rows, digest.hexdigest()) != (written.rows, written.digest):
         raise ReindexError(
             f"the new database does not contain the rows of {written.source}: their number or digest differs (read "
-            f"back {digest.rows:,} rows, expected {written.rows:,}). The old database remains live. Check the disk and "
-            "run again"
+            f"back {digest.rows:,} rows, expected {written.rows:,}). The old database remains live. Check the disk, then "
+            "run the command again"
         )
     return found
 
@@ -187,8 +187,8 @@ def _before(blocks: Iterator[list[Row]], changes: Iterator[Row]) -> Iterator[lis
             if _hash_of(by_key.pop(key, None)) != due:
                 raise ReindexError(
                     "the new database does not contain the last written value of "
-                    f"{key.decode(errors='backslashreplace')}. The old database remains live. Check the disk and run "
-                    "again"
+                    f"{key.decode(errors='backslashreplace')}. The old database remains live. Check the disk, then "
+                    "run the command again"
                 )
             if before is not None:
                 by_key[key] = before

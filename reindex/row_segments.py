@@ -30,7 +30,7 @@ _ROW_FIELDS: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class RowRange:
-    """Rows that were written to a database, from the key `first` on: their number and `RowDigest`.
+    """Rows that were written to a database, starting with the key `first`: their number and `RowDigest`.
 
     `source` names their origin in messages.
     """

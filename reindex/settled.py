@@ -103,7 +103,10 @@ def _said(spark: SparkSession, sources: JobSources, table: str, names: Sequence[
 
 
 def _is_dropped(drops: Drops) -> Column:
-    """Return the condition for dropping a post. It excludes post/deletes, because they keep other posts deleted."""
+    """Return the condition for dropping a post.
+
+    The condition excludes post/deletes, because they keep other posts deleted.
+    """
     of_authors = fn.col("author").isin([author.hex() for author in drops.authors])
     of_channels = fn.coalesce(fn.col("channel").isin(list(drops.channels)), fn.lit(False))
     return (fn.col("type") != "delete") & (of_authors | of_channels | (fn.col("timestamp") < drops.before_ms))

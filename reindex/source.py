@@ -179,7 +179,7 @@ class SourceOptions(NamedTuple):
             raise ExportError(f"column not found in {table}: {unknown[0]!r}. The columns are {', '.join(known)}")
         paths = json.loads(options["paths"]) if "paths" in options else [options[n] for n in ("path",) if n in options]
         if not paths:
-            raise ExportError("nothing to read. Name an export, as in load('s3://bucket/export')")
+            raise ExportError("nothing to read. Pass an export, as in load('s3://bucket/export')")
         columns = {name: known[name] for name in names}
         if "control_key" not in options:
             return cls(tuple(paths), (), table, columns, Bounds.of(options))
@@ -201,7 +201,7 @@ def _time_in(options: Mapping[str, str], name: str) -> int | None:
 
 
 def _key_in(name: str | None) -> bytes | None:
-    """Return the key in a file. The key is not an option itself, because Spark shows options.
+    """Return the key in a file, None without a file name. The key is not an option itself, because Spark shows options.
 
     Raises ExportError, StorageError.
     """
@@ -250,8 +250,8 @@ class PushingReader(CableReader):
     """Reader that also uses bounds from the filters of a query.
 
     Spark 4.3 keeps one list of partitions for a DataFrame, the list for the last filters. Another query of the same
-    DataFrame, or another part of the same query, then misses rows. So this reader is for a DataFrame that is used once,
-    and only an option selects it. Without it Spark applies all filters itself.
+    DataFrame, or another part of the same query, then misses rows. So use this reader only for a DataFrame that one query
+    reads once. An option selects it. Without the option, Spark applies all filters itself.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name

@@ -69,7 +69,7 @@ def session(
       cores, by default all. All its files are below `scratch`; this process and all that it starts write to `log`.
       Memory is in Java's notation, such as "900m" or "4g".
 
-    `options` are settings of Spark and override `SQL_OPTIONS`. An open or remote session uses only those that can be
+    `options` are settings of Spark and override `SQL_OPTIONS`. An open or remote session uses only options that can be
     set while Spark runs.
 
     Raises SparkError if Java is missing or Spark does not start, and ReindexError if a server does not answer. An error
@@ -94,7 +94,7 @@ def session(
 
 
 def _remote_of(master: str | None, remote: str | None) -> str | None:
-    """Return `remote`, or else SPARK_REMOTE unless a master is named or a session is open."""
+    """Return `remote`, or else SPARK_REMOTE. Return None if a master is named, a session is open, or neither is set."""
     return remote or (None if master or _is_open() else os.environ.get("SPARK_REMOTE"))
 
 
@@ -140,7 +140,7 @@ def _active() -> SparkSession | None:
 
 @contextmanager
 def _open_session() -> Iterator[SparkSession]:
-    """Use the session of this program. Under spark-submit it begins and ends here."""
+    """Use the session of this program. Under spark-submit, start and stop the session."""
     from pyspark.sql import SparkSession  # noqa: PLC0415 - as above
 
     theirs = _active()

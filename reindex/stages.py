@@ -242,8 +242,8 @@ class Stages:
         for report in probes:
             if report["probe"] not in found:
                 raise ReindexError(
-                    f"the driver does not see the files that the worker on {report['host']} writes to {folder}. Name "
-                    "a folder with --work that all machines share under the same path, or a URI in an object store"
+                    f"the driver does not see the files that the worker on {report['host']} writes to {folder}. "
+                    "Choose a folder for --work that all machines share under the same path, or a URI of an object store"
                 )
         remove(folder, found)
 
@@ -343,7 +343,9 @@ def in_order(segments: Sequence[RowSegment]) -> list[RowSegment]:
     ordered = sorted(segments, key=lambda segment: segment.first)
     for one, following in itertools.pairwise(ordered):
         if one.last >= following.first:
-            raise ReindexError(f"{one.file} and {following.file} overlap. Remove the work folder and run again")
+            raise ReindexError(
+                f"{one.file} and {following.file} overlap. Remove the work folder, then run the command again"
+            )
     return ordered
 
 
@@ -376,7 +378,7 @@ def _report(path: str, data: bytes) -> dict[str, Any]:
     try:
         return read_document(data, dict[str, Any])
     except ValueError as error:
-        raise ExportError(f"{path} is damaged: {error}. Remove its folder and run again") from None
+        raise ExportError(f"{path} is damaged: {error}. Remove its folder, then run the command again") from None
 
 
 def _reported(work: ObjectFolder, stage: str) -> frozenset[int]:

@@ -23,7 +23,7 @@ from cablestore.reindex.row_segments import RowSegment, RowSegmentWriter, read_r
 from cablestore.reindex.tasks import Batches, finish, reporting
 
 ROWS_OF_A_PART: Final = 1_000_000
-"""Number of rows after which another task gets the next sets of a tree. They take a few seconds."""
+"""Number of rows after which another task gets the next sets of a tree. A task takes a few seconds."""
 
 
 class SummaryPart(NamedTuple):

@@ -163,7 +163,7 @@ class _Written:
         if folder.exists(UNFINISHED):
             written.tables = _tables_in(folder, UNFINISHED, about)
         elif not folder.is_empty() and not is_begun(folder, UNFINISHED):
-            raise ExportError(f"{folder.uri} contains other files or folders. Name a new folder for the tables")
+            raise ExportError(f"{folder.uri} contains other files or folders. Choose a new folder for the tables")
         written.note()
         return written
 
@@ -198,10 +198,10 @@ def _tables_in(folder: ObjectFolder, name: str, about: dict[str, Any]) -> dict[s
         found = as_declared(fields.pop("tables", None), dict[str, TableFiles])
     except ValueError as error:
         raise ExportError(
-            f"{folder.uri}/{name} is damaged: {error}. Remove {folder.uri}, or name a new folder"
+            f"{folder.uri}/{name} is damaged: {error}. Remove {folder.uri}, or choose a new folder"
         ) from None
     if fields != about and (found or fields.keys() != about.keys()):
-        raise ExportError(f"{folder.uri} contains tables of other sources or drops. Remove it, or name a new folder")
+        raise ExportError(f"{folder.uri} contains tables of other sources or drops. Remove it, or choose a new folder")
     return found
 
 
@@ -246,8 +246,8 @@ def _find(folder: ObjectFolder, file: str) -> None:
         folder = folder.child(parent)
     if not folder.exists(name):
         raise ReindexError(
-            f"the driver does not see {name}, which a worker wrote to {folder.uri}. Name a folder with --out that all "
-            "machines share under the same path, or an object store"
+            f"the driver does not see {name}, which a worker wrote to {folder.uri}. Choose a folder for --out that "
+            "all machines share under the same path, or an object store"
         )
 
 

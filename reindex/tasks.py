@@ -1,12 +1,11 @@
 """Tasks of a reindexing, which run on the workers: functions over Arrow batches that do not depend on Spark.
 
-1. `inspect` verifies an archive, finds the segments of exports, and checks this worker's access to the job's folder.
-2. `read` yields posts and tombstones of an input in blobs, by the partition of their hashes. It verifies the checksum
-   of a segment. If that is wrong, every partition gets the problem instead of the content, and reports it.
-3. `derive` reads all blobs of a partition and removes duplicates and deleted posts. It derives the pieces of rows of
-   the live posts (`cablestore.index.derive`).
-4. `build` sorts and combines all pieces of a bucket to a segment of rows.
-5. `summary_tasks.add_up` builds the segments of summaries (trees, censuses) from rows in order of keys.
+1. `inspect` verifies an archive, finds the segments of exports, and checks this worker's access to the job's folder. 2.
+`read` yields posts and tombstones of an input in blobs, by the partition of their hashes. It verifies the checksum of a
+segment. If the checksum is wrong, every partition gets the problem instead of the content, and reports it. 3. `derive`
+reads all blobs of a partition and removes duplicates and deleted posts. It derives the pieces of rows of the live posts
+(`cablestore.index.derive`). 4. `build` sorts and combines all pieces of a bucket to a segment of rows. 5.
+`summary_tasks.add_up` builds the segments of summaries (trees, censuses) from rows in order of keys.
 
 Spark shuffles between `read` and `derive`. Between `derive` and `build` the pieces are in the job's folder, so that
 they remain if the driver is killed. Each finished partition and bucket has a report, and is not derived again.
@@ -168,7 +167,7 @@ def problems_of(job: ShuffledJob, derived: Sequence[dict[str, Any]]) -> list[dic
     found: list[dict[str, Any]] = derived[0]["problems"] if derived else []
     numbers = [problem["input"] for problem in found]
     if any([problem["input"] for problem in report["problems"]] != numbers for report in derived):
-        raise ReindexError(f"exports or archives changed while they were read to {job.folder}. Run again")
+        raise ReindexError(f"exports or archives changed while they were read to {job.folder}. Run the command again")
     for problem in found:
         if problem["is_partly_read"]:
             raise job.inputs[problem["input"]].error(problem["problem"])
@@ -184,7 +183,7 @@ def check_pieces(derived: Iterable[dict[str, Any]], built: Iterable[dict[str, An
     if written != read:
         raise ReindexError(
             f"the runs in {folder} were damaged or changed: buckets were not built from the pieces that were derived. "
-            "Check the disk, remove this folder, then run the command again"
+            f"Check the disk, remove {folder}, then run the command again"
         )
 
 
@@ -382,14 +381,14 @@ def reporting(work: Callable[[int], dict[str, Any]]) -> Callable[[Batches], Batc
 _REPORTED_CLASSES: Final = (ArchiveError, ExportError, StorageError)
 """Classes of the errors of tasks. All other errors become a ReindexError."""
 _failed: Final[dict[str, dict[str, Any]]] = {}
-"""Report of a task that could not read or write, by its stage: the last one in this worker process."""
+"""Report of a task that could not read or write, by its stage: the last such report in this worker process."""
 
 
 def _report(stage: str, work: Callable[[], dict[str, Any]]) -> pa.RecordBatch:
     """Return the result of a task, or its error. Spark would repeat a task that raises, and hide the message.
 
-    After a task that could not read or write, all later tasks of its stage in this process return its error. Each would
-    retry its requests for about ten seconds, and a stage has thousands of tasks. The job has failed already.
+    After a task that could not read or write, all later tasks of its stage in this process return its error. Each task
+    would retry its requests for about ten seconds, and a stage has thousands of tasks. The job has failed already.
     """
     started = time.perf_counter()
     try:

@@ -150,8 +150,8 @@ def all_consents_of(reader: Reader, user: bytes) -> Iterator[Consent]:
 def has_declined(reader: Reader, user: bytes, remembered: Iterable[Consent] | None = None) -> bool:
     """Return True if a user declines roles now.
 
-    `remembered` are the user's remembered statements, by default those of the store. The latest stored post/info is
-    signed, so earlier stored post/infos do not matter.
+    `remembered` are the user's remembered statements, by default the statements in the store. The latest stored
+    post/info is signed, so earlier stored post/infos do not matter.
     """
     remembered = remembered_consents(reader, user) if remembered is None else remembered
     latest = reader.last(CONSENT_PREFIX + user.hex().encode() + b"!")
@@ -162,8 +162,8 @@ def has_declined(reader: Reader, user: bytes, remembered: Iterable[Consent] | No
 def may_change_roles(reader: Reader, info: Post) -> bool:
     """Return True if a stored post/info may change roles. For a change of name, two rows are read.
 
-    Roles may change if its author starts or stops to decline roles with it. They also may if it is not the author's
-    latest post/info.
+    Roles may change if the author starts or stops declining roles with this post/info. Roles may also change if the
+    post/info is not the author's latest post/info.
     """
     said = consent_of(info)
     if said is None:

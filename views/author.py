@@ -2,7 +2,7 @@
 
     !author!<pubkey>!<type>!<mono-ts> -> hash of the post
 
-Posts of every type, even local-only posts, have a row here, so that all posts of an author can be discarded.
+Posts of every type have a row, even local-only posts, so that all posts of an author can be discarded.
 """
 
 from collections.abc import Iterable, Iterator
@@ -24,7 +24,10 @@ def rows(post: Post) -> list[Row]:
 
 
 def prefix_of(author: bytes, post_type: int | None = None) -> bytes:
-    """Return the prefix of the keys of an author's posts of one type or of all. The rest is the `<mono-ts>`."""
+    """Return the prefix of the keys of an author's posts of one type or of all types.
+
+    The rest of a key is the `<mono-ts>`.
+    """
     prefix = PREFIX + author.hex().encode() + b"!"
     return prefix if post_type is None else b"%b%b!" % (prefix, TYPE_PARTS[post_type])
 

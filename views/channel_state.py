@@ -32,7 +32,10 @@ def rows(post: Post) -> list[Row]:
 
 
 def prefix_in(group: bytes, post_type: int | None = None) -> bytes:
-    """Return the prefix of the keys under `<channel>!<pubkey>` of one type or of all. The rest is the `<mono-ts>`."""
+    """Return the prefix of the keys under `<channel>!<pubkey>` of one type or of all types.
+
+    The rest of a key is the `<mono-ts>`.
+    """
     prefix = b"%b%b!" % (MEMBER_PREFIX, group)
     return prefix if post_type is None else b"%b%b!" % (prefix, TYPE_PARTS[post_type])
 

@@ -5,7 +5,7 @@
     !head!<channel>!<hash>                                -> one byte, a sum of 1 stored, 2 linked to, 4 deleted (fold)
 
 A head is a post to which no post of its channel links (wire.md 5.1.2.1). Links from other channels do not count.
-Otherwise posts outside of a channel could remove its heads.
+Otherwise posts outside a channel could remove its heads.
 
 The fold keeps a row for unsettled posts: heads (1), missing posts that are linked to (2), and dead posts (5, 7). The
 links of dead posts are kept, because histories depend on them. A stored post that is linked to is settled and has no
@@ -117,7 +117,7 @@ def absent_part(reader: Reader, key: bytes, part: bytes) -> bytes | None:
 
 
 def refold(reader: Reader, key: bytes) -> bytes | None:
-    """Compute the part again from the post, the links to it, and its tombstones."""
+    """Compute the part again from the post, the links to it, and its tombstones. Return None without any of these."""
     channel_key, digest = _split(key)
     bits = 0
     if next(reader.prefix(LINK_PREFIX + digest.hex().encode() + b"!" + channel_key + b"!"), None) is not None:

@@ -60,7 +60,7 @@ def merge(a: bytes, b: bytes) -> bytes:
 
 
 def refold(reader: Reader, key: bytes) -> bytes | None:
-    """Merge the parts of the latest remaining post of each type."""
+    """Merge the parts of the latest remaining post of each type. Return None if no posts remain."""
     found = None
     for post_type, row in channel_state.latest_of_types(reader, key[len(PREFIX) :]):
         part = _part(post_type, order_key_of_row(row))
@@ -104,7 +104,7 @@ def of_user(reader: Reader, channel: str, author: bytes) -> Membership | None:
 
 
 def latest_ms(reader: Reader, channel: str, author: bytes) -> int | None:
-    """Return the time of a user's latest post in a channel, None if the user has no posts there."""
+    """Return the time of a user's latest post in a channel, None without such a post."""
     value = reader.get(PREFIX + escape(channel) + b"!" + author.hex().encode())
     return None if value is None else int.from_bytes(value[:8])
 

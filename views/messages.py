@@ -78,7 +78,7 @@ def texts(
 
 
 def channels(reader: Reader, first: str = "") -> Iterator[str]:
-    """Yield the name of every channel with messages, in order of names, from `first` on.
+    """Yield the name of every channel with messages, in order of names, starting at `first`.
 
     Each channel costs one read, regardless of the number of messages.
     """

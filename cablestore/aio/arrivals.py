@@ -25,7 +25,7 @@ class Arrivals:
         """Function that unregisters this object from the store."""
 
     async def wait(self, after: int, timeout_s: float | None = None) -> bool:
-        """Wait for an entry after number `after`. Returns False after the timeout or if the store closes."""
+        """Wait for an entry after number `after`. Return False after the timeout or if the store closes."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while True:

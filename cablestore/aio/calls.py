@@ -95,7 +95,7 @@ ClosingT = TypeVar("ClosingT", bound=Closing)
 
 
 class Opening(Generic[ClosingT]):
-    """Store or snapshot to be opened: `await` it, or use it in an `async with`, which closes it."""
+    """Store or snapshot to be opened. Use `await` to open it, or `async with` to open and close it."""
 
     def __init__(self, begin: Callable[[], Coroutine[Any, Any, ClosingT]]) -> None:
         self._begin = begin

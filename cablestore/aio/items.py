@@ -23,7 +23,7 @@ class _Taking(AsyncIterator[T]):
         self._taken: deque[T] = deque()
 
     async def next_items(self, most: int) -> list[T]:
-        """Wait for the next item. Returns up to `most` items that are available then, or [] at the end."""
+        """Wait for the next item. Return up to `most` items that are available then, or [] at the end."""
         try:
             found = [await anext(self)]
         except StopAsyncIteration:
@@ -89,9 +89,10 @@ class Feed(_Taking[T], Generic[T, PositionT]):
     def __init__(
         self, place: PositionT, after: Callable[[PositionT], Awaitable[tuple[list[T], PositionT] | None]]
     ) -> None:
-        """Start at `place`. `after` waits for the items after a position.
+        """Start at `place`.
 
-        It returns these items and the position after them, or None at the end.
+        `after` waits for the items after a position, and returns these items and the position after them, or None at
+        the end.
         """
         super().__init__()
         self._place = place

@@ -68,7 +68,7 @@ class AsyncModerator(Mirror):
         return self._blocking.position
 
     def follow(self, timeout_s: float | None = None) -> Feed[Difference, Any]:
-        """Yield each change from now on of a role, or of hiding, dropping or blocking: see `Moderator.follow`."""
+        """Yield each later change of a role, or of hiding, dropping or blocking: see `Moderator.follow`."""
         check_given(timeout_s=timeout_s)
         coming = self._blocking.follow(timeout_s)
         if isinstance(coming, RemoteItems):

@@ -71,7 +71,7 @@ class AsyncSnapshot(AsyncQueries):
 
     @property
     def last_sequence(self) -> int:
-        """Number of the latest event of the arrival log in this snapshot, 0 before the first."""
+        """Number of the latest event of the arrival log in this snapshot, 0 before the first event."""
         return self._last_sequence
 
     @property

@@ -120,7 +120,7 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
         super().__init__(store, Threads(read_threads))
         self._arrivals = Arrivals(store)
         self.moderation: Final = AsyncModerator(store.moderation, self._threads, self._arrivals)
-        """Moderation: roles, hidden and dropped posts, users and channels, blocked users, and own actions."""
+        """Moderation: roles, hidden and dropped posts, users and channels, blocked users, and the user's actions."""
         self.local: Final = AsyncLocalValues(store.local, self._threads)
         """Local values of the user: drafts, muted channels, values of clients. They never leave the machine."""
         bind(self)
@@ -129,7 +129,7 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
     """Open the store in a folder, or connect to the process that has it open and serves it.
 
     The parameters are those of `CableStore.open`. A call with options other than `create`, `dialect`, `upgrade` and
-    `progress` does not connect, but raises StoreLockedError: the process that has the store open chose its options.
+    `progress` does not connect to another process. It raises StoreLockedError, because that process chose the options.
     """
 
     in_memory = staticmethod(_opening(CableStore.in_memory))
@@ -188,7 +188,7 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
 
     @property
     def last_sequence(self) -> int:
-        """Number of the latest event of the arrival log, 0 before the first one."""
+        """Number of the latest event of the arrival log, 0 before the first event."""
         return self._blocking.last_sequence
 
     def watch(self, call: Callable[[], None], *, local: bool = False) -> Callable[[], None]:

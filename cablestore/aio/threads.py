@@ -79,7 +79,7 @@ class Threads(ProcessBound):
         loop = _own_loop()
         if self._closing is None:
             self._closing = closing = Future[None]()
-            closing.set_running_or_notify_cancel()  # from here on, cancelling the caller does not cancel it
+            closing.set_running_or_notify_cancel()  # after this, cancelling the caller does not cancel it
             threading.Thread(target=self._close, args=(close_store, closing), name="cablestore-aio-close").start()
         await asyncio.wrap_future(self._closing, loop=loop)
 

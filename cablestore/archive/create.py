@@ -1,7 +1,7 @@
 """Creation of archives from a store's posts of past weeks.
 
 Posts are read in order of time and hash, week by week. Posts that arrive after the archives of their week were created
-get a separate archive after the others.
+get a separate archive after the existing archives.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ def deletions_of_earlier_weeks(reader: Reader) -> list[bytes]:
 def _known_to(reader: Reader) -> Callable[[Tombstone], Tombstone | None]:
     """Return a function that returns the effective tombstone for a claim.
 
-    The function returns None if there is no such tombstone, or if another post/delete created it.
+    The function returns None if the target has no tombstone, or if another post/delete created it.
     """
 
     def known(claim: Tombstone) -> Tombstone | None:

@@ -74,8 +74,8 @@ def fetching(
 ) -> Iterator[RemoteArchives]:
     """Fetch the index of a link into a folder of communities, and yield an object that fetches its archives.
 
-    Raises ArchiveError if no source returns the index, or if it is invalid or older than the stored index. Raises it
-    too if another process writes to the folder.
+    Raises ArchiveError if no source returns the index, or if it is invalid or older than the stored index. Also raises
+    ArchiveError if another process writes to the folder.
     """
     work = _FetchTask(folder, control_key, dialect, sources, key)
     by_link = work.by_cid(link) if isinstance(link, Cid) else work.by_torrent(link)
@@ -99,7 +99,7 @@ class _FetchTask:
 
     @contextmanager
     def by_torrent(self, magnet: Magnet) -> Iterator[RemoteArchives]:
-        """Fetch the index outside of the community's folder, because libtorrent writes data before it is verified."""
+        """Fetch the index outside the community's folder, because libtorrent writes data before it is verified."""
         from cablestore.archive.torrent.engine import TorrentEngine, keep_torrent  # noqa: PLC0415 - needs libtorrent
 
         community = self.control_key.hex()

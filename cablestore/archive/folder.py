@@ -125,7 +125,7 @@ class ArchiveFolder(ArchiveReader):
             return self.data_path.stat().st_size if self.data_path.exists() else 0
 
     def append(self, stored: Sequence[bytes], at_bytes: int) -> None:
-        """Write archives to `data` from byte `at_bytes` on, replacing later bytes, and sync them to the disk."""
+        """Write archives to `data` from byte `at_bytes`, replacing later bytes, and sync them to the disk."""
         with storage_errors(self.data_path):
             os.close(create(str(self.data_path), os.O_WRONLY | os.O_CREAT))
             with self.data_path.open("r+b") as file, released_in_child(file.fileno()):
@@ -136,7 +136,7 @@ class ArchiveFolder(ArchiveReader):
                 os.fsync(file.fileno())
 
     def write_index(self, data: bytes) -> None:
-        """Replace the index. Its archives are valid from now on."""
+        """Replace the index."""
         write_atomically(self.index_path, data)
 
 

@@ -39,7 +39,7 @@ T = TypeVar("T")
 Fetched = Iterable[tuple[Entry, bytes]]
 """Archives with their bytes, in any order."""
 OnDamaged = Callable[[Entry, ArchiveError], None]
-"""Called with an archive that does not match its index entry, and the error."""
+"""Function that is called with an archive that does not match its index entry, and the error."""
 _Write = tuple[Entry, Callable[[list[bytes] | None], tuple["ArchiveImportReport", list[bytes]]]]
 
 
@@ -58,7 +58,7 @@ class ArchiveImportReport:
     dropped: int = 0
     """Posts of the archive that moderation keeps out of this store."""
     removed: list[bytes] = field(default_factory=list)
-    """Hashes of removed posts, which the archives of the period do not contain."""
+    """Hashes of posts that were removed because the archives of the period do not contain them."""
 
     __repr__ = hex_repr
 
@@ -68,7 +68,7 @@ class ArchiveImportReport:
 
 
 def import_deletions(store: CableStore, verified: VerifiedIndex) -> list[bytes]:
-    """Store the post/deletes of an index, before any archive. Returns the hashes of the posts that they deleted."""
+    """Store the post/deletes of an index, before any archive. Return the hashes of the posts that they deleted."""
     return run(store, store_deletions, list(verified.deletions))
 
 
@@ -114,7 +114,8 @@ def import_archives(
     """Import archives one by one, each in one atomic write, and yield a report of each.
 
     While an archive is written, threads verify the signatures of the next archive. Therefore an archive is written only
-    after the next one has arrived. If another process has the store open, it imports the archives one after the other.
+    after the next archive has arrived. If another process has the store open, it imports the archives one after the
+    other.
 
     Posts are removed only if all archives of their period are given, and never with `merges`. An archive that does not
     match its index entry is not imported: `on_damaged` is called, and the import continues. Without `on_damaged`, such
@@ -187,7 +188,7 @@ class ReadArchive(NamedTuple):
 def read_archive(
     store: CableStore, profile: str, entry: Entry, commitment: Commitment, stored: bytes, key: bytes | None
 ) -> ReadArchive:
-    """Read an archive and start verifying its signatures. Does not write."""
+    """Read an archive and start verifying its signatures. Do not write."""
     form, stones = PROFILES[profile], list[Tombstone]()
     verified = VerifiedIndex(Index(form, (entry,)), {entry.archive_id: commitment}, ())
     admitted: IntakeBatch | ArchiveError
@@ -202,7 +203,7 @@ def read_archive(
 def write_archive(
     store: CableStore, read: ReadArchive, others: list[bytes] | None
 ) -> tuple[ArchiveImportReport, list[bytes]]:
-    """Write an archive in one atomic write. Returns a report and the hashes of the posts in the archive.
+    """Write an archive in one atomic write. Return a report and the hashes of the posts in the archive.
 
     `others` are the hashes of the posts in the other archives of its period. Stored posts that none of the archives
     contains are removed. If `others` is None, posts are not removed. Raises ArchiveError, without changes, if the

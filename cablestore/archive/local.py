@@ -52,7 +52,7 @@ def community_folder(folder: Path, control_key: bytes) -> Path:
 
 
 def local_archives(folder: Path, control_key: bytes, dialect: Dialect, key: bytes | None) -> LocalArchives | None:
-    """Return a community's archives below a folder, or None if there are none.
+    """Return a community's archives below a folder, or None without archives.
 
     If the folder contains an index of a torrent and an index by content id, the newer index is used. Raises
     ArchiveError for an index that is damaged, signed by another control node, or encrypted with another key.
@@ -119,7 +119,7 @@ def torrent_archives(folder: Path, control_key: bytes, dialect: Dialect, key: by
     verified = verified_by_any_profile(data, control_key, dialect, data_size_bytes=MAX_TORRENT_SIZE_BYTES, key=key)
 
     def stored(entry: Entry) -> bytes:
-        missing = f"archive {entry.archive_id} not found. Fetch it"
+        missing = f"archive {entry.archive_id} not found. Fetch the archive first"
         if files.data_size_bytes() < entry.offset_bytes + entry.size_bytes:
             raise ArchiveError(missing)
         content = files.stored(entry)

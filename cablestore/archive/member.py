@@ -6,7 +6,7 @@ twice, and an interrupted import resumes:
     {"format": 1, "store": "<its public key>", "roots": ["<Merkle root of an archive's posts>", ...],
     "place": {"database": "...", "sequence": 2000, "entry": "01..."}}
 
-The file counts as empty if the store's arrival log no longer contains the position in `place`, because the store may
+The file is treated as empty if the store's arrival log no longer contains the position in `place`, because the store may
 have lost posts of the archives (`cablestore.index.log_position`). Then archives are imported again. This does not
 change posts in the store. Therefore an import also works if the file cannot be written, such as on a full disk.
 """
@@ -45,10 +45,10 @@ _NAME: Final = "imported.json"
 
 
 def announce(store: CableStore, link: Link, *, clock: Callable[[], int] = system_clock_ms) -> bytes:
-    """Announce a link to archives as the control node, which is the store's identity. Returns the post's hash.
+    """Announce a link to archives as the control node, which is the store's identity. Return the post's hash.
 
-    The announcement replaces earlier ones even if the clock was set back. Raises ArchiveError for another community's
-    torrent.
+    The announcement replaces earlier announcements even if the clock was set back. Raises ArchiveError for another
+    community's torrent.
     """
     community = own_key(store)
     if isinstance(link, Magnet) and link.community != community.hex():
@@ -63,7 +63,7 @@ def announce(store: CableStore, link: Link, *, clock: Callable[[], int] = system
 
 
 def newest_announcement(store: CableStore, control_key: bytes) -> tuple[int, Announcement] | None:
-    """Return the newest announcement of a control node and the time of its post in ms, or None if there is none.
+    """Return the newest announcement of a control node and the time of its post in ms, or None without an announcement.
 
     Other messages are ignored.
     """
@@ -121,9 +121,9 @@ class ImportLog:
     def __init__(
         self, community_folder: Path, store_key: bytes | None = None, *, store: CableStore | None = None
     ) -> None:
-        """Read the log. With the public key of a store, the log of another store counts as empty.
+        """Read the log. With the public key of a store, the log of another store is treated as empty.
 
-        With an open `store`, the log also counts as empty if the store has lost posts since the last entry.
+        With an open `store`, the log is also treated as empty if the store has lost posts since the last entry.
         """
         self._path = community_folder / _NAME
         self._open = store
@@ -184,7 +184,7 @@ class ImportLog:
 def verified_by_any_profile(
     data: bytes, control_key: bytes, dialect: Dialect, *, data_size_bytes: int | None, key: bytes | None
 ) -> VerifiedIndex:
-    """Verify an index of any profile and return it. If all fail, raises the ArchiveError of the first profile."""
+    """Verify an index of any profile and return it. If all profiles fail, raises the ArchiveError of the first."""
     reasons = []
     for profile in PROFILES.values():
         try:

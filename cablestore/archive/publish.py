@@ -138,7 +138,7 @@ class Publisher:
         data = folder.index_bytes()
         if data is None:
             raise ArchiveError(
-                f"no archives found in {folder.path}. Create them first with `cablestore archive create`"
+                f"no archives found in {folder.path}. Create the archives first with `cablestore archive create`"
             )
         return verified_by_any_profile(
             data, self.identity.public_key, self.dialect, data_size_bytes=folder.data_size_bytes(), key=self.key

@@ -12,7 +12,7 @@ PlaceT = TypeVar("PlaceT")
 """Identifier of an archive in an engine's index: `Span` for torrents, otherwise a content id as a string."""
 
 ByteProgress = Callable[[int, int], None]
-"""Called with the numbers of received bytes and of all requested bytes, both including padding."""
+"""Function that is called with the numbers of received bytes and of all requested bytes, both including padding."""
 
 
 class Span(NamedTuple):

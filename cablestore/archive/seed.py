@@ -49,7 +49,7 @@ class Seeder:
         return self._given_before_bytes + self._given_now_bytes()
 
     def seed_new(self) -> bool:
-        """Seed archives that are new since the last call. Returns True if there is a new link.
+        """Seed archives that are new since the last call. Return True if there is a new link.
 
         A later call seeds a folder that is being written or is incomplete. Raises StorageError if the folder can no
         longer be seeded, and ArchiveError for other failures, such as of the network.
@@ -59,7 +59,7 @@ class Seeder:
             self._engine.check_seed(self._community)
             return False
         if state is None:
-            raise StorageError(f"no archives found in {self._folder.path}. Create or fetch them, then seed again")
+            raise StorageError(f"no archives found in {self._folder.path}. Create or fetch archives, then seed again")
         if self._folder.is_claimed():
             return False
         given_bytes = self._given_now_bytes()

@@ -126,8 +126,8 @@ def stones_by(
 ) -> dict[bytes, list[Tombstone]]:
     """Return the tombstones of the post/deletes among these records, by the hash of the post/delete.
 
-    `known` is called with the tombstone that a post/delete claims. It returns the effective tombstone of the store. It
-    returns None if another post/delete created that, or if the store never had the target.
+    `known` is called with the tombstone that a post/delete claims, and returns the effective tombstone of the store. It
+    returns None if another post/delete created that tombstone, or if the store never had the target.
     """
     found: dict[bytes, list[Tombstone]] = {}
     for record in records:

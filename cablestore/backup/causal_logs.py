@@ -1,4 +1,7 @@
-"""Reading and creating the causal logs of a store. Their module needs an extra, so it is imported only if necessary."""
+"""Reading and creating the causal logs of a store.
+
+The package `cablestore.sds` needs an extra, so it is imported only if necessary.
+"""
 
 from __future__ import annotations
 

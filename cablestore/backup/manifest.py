@@ -13,8 +13,9 @@ A piece is a segment as in exports. HASH is the BLAKE3 of its msgpack before com
 name have the same content. Files that no restore point lists are not part of the backup: an interrupted run left them,
 and the next run uses or removes them (docs/reference/FORMAT.md).
 
-The store's identity signs each restore point, which contains the hashes of all content. So a reader with the key can
-verify that the store wrote it. Checksums do not prove this, because anyone who can write the folder can create them.
+Each restore point contains the hashes of all content, and is signed by the store's identity. So a reader with the key
+can verify that the store wrote it. Checksums do not prove this, because anyone who can write the folder can create
+them.
 """
 
 from __future__ import annotations

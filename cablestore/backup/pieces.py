@@ -78,14 +78,14 @@ class PieceWriter:
         usual_size_bytes: int,
         items_of: Callable[[list[Row]], list[Any]] = as_rows,
     ) -> list[Piece]:
-        """Write rows, passed in order of keys, as pieces of this kind. Returns all pieces, including unchanged pieces."""
+        """Write rows, passed in order of keys, as pieces of this kind. Return all pieces, including unchanged pieces."""
         return [self._put(kind, piece, items_of(piece)) for piece in cut(rows, usual_size_bytes)]
 
     def _put(self, kind: PieceKind, rows: list[Row], items: list[Any]) -> Piece:
         content = pack(items)
         if len(content) >= limits.MAX_SEGMENT_BLOCK_SIZE_BYTES:
             raise BackupError(
-                f"rows from {rows[0][0][:80]!r} on are too large: the maximum in a backup is "
+                f"the rows from {rows[0][0][:80]!r} are too large: the maximum in a backup is "
                 f"{limits.MAX_SEGMENT_BLOCK_SIZE_BYTES} bytes. Remove the largest row first"
             )
         size_bytes = sum(len(key) + len(value) for key, value in rows)

@@ -39,8 +39,8 @@ class Points:
     ) -> Self:
         """Read the points of a backup and apply the rule, by default the rule of the last run.
 
-        `is_own` returns True for points that the store wrote. Other points, which anyone may have added, do not replace
-        them.
+        `is_own` returns True for points that the store wrote. Anyone may have added other points, so these do not
+        replace points of the store.
 
         A backup without a rule keeps only the newest point. If the rule was lost with the last point, all earlier
         points are kept.

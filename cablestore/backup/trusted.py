@@ -113,7 +113,7 @@ class TrustedRows:
         return self.trusts_all
 
     def _proven(self, reader: Reader, rows: list[Row]) -> Iterator[Row]:
-        """Yield the tombstones that a stored post/delete confirms, and count the others as rejected."""
+        """Yield the tombstones that a stored post/delete confirms, and count the other tombstones as rejected."""
         for row in rows:
             if not row[0].startswith(TOMBSTONE_PREFIX):
                 continue

@@ -1,4 +1,4 @@
-"""Writing a backup of one state of a store. The first run writes everything, later runs write only changes.
+"""Writing a backup of one state of a store. The first run writes everything, and later runs write only changes.
 
 Every state is a restore point. Points share pieces. backup.json describes the newest point, and replacing it completes
 a run. Then points that the rule does not keep are removed, and finally pieces that no point lists. So every point is
@@ -130,7 +130,7 @@ def backup(
     A second backup into the same folder writes only the changes. When this returns, the folder contains only this state
     of the store, without deleted posts, and the restore points that `keep` selects. "7d4w12m" keeps the last point of
     each of 7 days, 4 weeks and 12 months (`cablestore.backup.keep`). By default, later runs use the same rule. Until
-    this returns, the last backup remains intact. An interrupted backup resumes when it is run again. Files that are
+    this returns, the last backup remains intact. After an interruption, the next call resumes the backup. Files that are
     missing, too short or too long are written again.
 
     `with_key` adds the store's key file, and later runs keep it. `full` writes every file again. For a closed store,
@@ -164,7 +164,7 @@ def backup_open(
     """Back up a store that is open in this process: see `backup`."""
     header = None if store.path is None else peek(store.path)
     if store.path is None or header is None:
-        raise BackupError("cannot back up a store in memory. Export it instead")
+        raise BackupError("cannot back up a store in memory. Export the store instead")
     with store.snapshot() as state:
         known = StoreIdentity(None if store.public_key is None else store.identity, None)
         source = _Source(store.path, header, state.reader, known, store.is_read_only, store.parts.intake.clock())

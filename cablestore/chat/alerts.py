@@ -21,7 +21,7 @@ ALERT_PAUSE_S: Final = 10
 LIVE_MS: Final = 600_000
 """Maximum age of a message that causes an alert. Older messages come from a sync."""
 PRESENT_S: Final = 300
-"""Time after a key press for which the user counts as present, if the terminal does not report its focus."""
+"""Time after a key press during which the user is present, if the terminal does not report its focus."""
 
 
 class AlertingClient(Protocol):

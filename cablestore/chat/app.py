@@ -59,7 +59,7 @@ T = TypeVar("T")
 
 
 class ChatApp(App[None]):
-    """Client for one or several cabals. It does not close them."""
+    """Client for one or several cabals. It does not close the cabals."""
 
     CSS_PATH = "chat.tcss"
     TITLE = "cablestore"
@@ -224,7 +224,7 @@ class ChatApp(App[None]):
                 self._channels[number] = await each.channels()
 
     async def _read_lists(self) -> None:
-        """Read the lists of channels and members again, and the other details around the messages."""
+        """Read the lists of channels and members again, and the details around the messages."""
         place = self._place
         open_cabal = self._open_cabals[place.cabal]
         await self._read_channels()
@@ -357,11 +357,14 @@ class ChatApp(App[None]):
             self._driver.write(sequence)
 
     async def confirm_delete_last(self, place: CabalChannel) -> None:
-        """Request confirmation to delete the user's last message. Raises CableStoreError if it is not near the end."""
+        """Request confirmation to delete the user's last message.
+
+        Raises CableStoreError if the message is not near the end.
+        """
         await self._actions.delete_last(place)
 
     async def answer_of(self, screen: Screen[T]) -> T | None:
-        """Show a window and return its result."""
+        """Show a window and return its result, or None if the user cancels."""
         return await self.push_screen_wait(screen)
 
     async def end(self) -> None:

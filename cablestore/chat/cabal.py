@@ -1,4 +1,4 @@
-"""Access to a cabal for the client's screens, whether this process or another one has its store open.
+"""Access to a cabal for the client's screens. This or another process has the cabal's store open.
 
 The screens call a store only through this module. Threads read, write and search, so the event loop does not wait.
 """
@@ -199,7 +199,7 @@ class Cabal:
             self._keeper.run(lambda store: store.update_search_index(progress=self._keeper.follower.pause))
 
     async def own_name(self) -> str:
-        """Return the user's name, or "" if there is none."""
+        """Return the user's name, or "" if the user has no name."""
         return await self.read(lambda store: store.user(self.own_key).info.name or "")
 
     async def find_users(self, text: str) -> list[Member]:
@@ -240,7 +240,7 @@ class Cabal:
         return await self.read(lambda store: store.local.draft(channel)) if known is None else known
 
     async def set_draft(self, channel: str, text: str) -> None:
-        """Save the draft of a channel. If the store is lost, the draft is saved when it can be used again."""
+        """Save the draft of a channel. If the store is lost, the draft is saved when the store can be used again."""
         with self._changing_drafts:
             self._unsent[channel] = text
         with suppress(OwnerGoneError):
@@ -298,7 +298,7 @@ class Cabal:
         await self.write(lambda store: store.set_name(name))
 
     async def delete(self, digest: bytes) -> None:
-        """Delete a message of the user, here and on peers."""
+        """Delete a message of the user from this store and from peers."""
         await self.write(lambda store: store.delete(digest))
 
     async def moderate(
@@ -306,8 +306,8 @@ class Cabal:
     ) -> list[UndoneAct]:
         """Hide, unhide, block or unblock users, or hide or unhide single messages, only for the user.
 
-        `unhide` and `unblock` undo all own actions on the targets, including public actions, and return them. Raises
-        ArgumentError for an action without effect.
+        `unhide` and `unblock` undo all actions of the user on the targets, including public actions. Returns the undone
+        actions. Raises ArgumentError for an action without effect.
         """
         return await self.write(lambda store: moderate(store, act, users, posts))
 

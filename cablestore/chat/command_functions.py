@@ -59,7 +59,7 @@ class Client(Protocol):
     async def confirm_delete_last(self, place: CabalChannel) -> None:
         """Request confirmation to delete the user's last message in a channel.
 
-        Raises CableStoreError if it is not near the end of the channel.
+        Raises CableStoreError if the message is not near the end of the channel.
         """
 
     async def end(self) -> None:

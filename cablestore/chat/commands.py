@@ -128,7 +128,7 @@ def read(text: str) -> Typed:
 
 
 async def run(text: str, client: Client, place: CabalChannel) -> str:
-    """Post a message or run a command in a channel. Returns the report to show. Raises CableStoreError if it fails."""
+    """Post a message or run a command in a channel. Return the report to show. Raises CableStoreError if it fails."""
     typed = read(text)
     do = COMMANDS[typed.command].do if typed.command else command_functions.say
     return await do(Request(client, place, typed.argument))
@@ -217,7 +217,7 @@ class SentTexts:
         self._place = len(self._texts)
 
     def step(self, by: int, shown: str) -> str | None:
-        """Move by `by` steps, and return the text there, or None beyond an end.
+        """Move by `by` steps, and return the text at the new position, or None beyond an end.
 
         The unsent text `shown` follows the newest text, so that the user can return to it.
         """

@@ -23,10 +23,10 @@ MAX_NAMES_COMPARED: Final = 100_000
 """Maximum number of users whose names are compared to find look-alikes. That takes about 1 s and 20 MB of memory."""
 
 NAMES_AT_ONCE: Final = 500
-"""Names read between two pauses, which takes some milliseconds."""
+"""Names read between two pauses. Reading them takes some milliseconds."""
 
 MAX_MENTIONS: Final = 200
-"""Maximum number of marked mentions in a channel, and of mentions in a list: the latest ones."""
+"""Maximum number of marked mentions in a channel, and of mentions in a list. Only the latest mentions are shown."""
 
 MAX_FOUND: Final = 100
 """Maximum number of messages shown for one search."""

@@ -18,7 +18,7 @@ class Box(Protocol):
     """The typing box's methods that drafts use."""
 
     def take_draft(self) -> str | None:
-        """Return the text if it was changed since it was shown or taken."""
+        """Return the text if it was changed since it was shown or taken, otherwise None."""
 
 
 class TypingClient(Protocol):
@@ -72,7 +72,7 @@ class Drafts:
             self._client.set_timer(_DELAY_S, self._on_timer)
 
     async def write_last(self) -> str:
-        """Write all drafts at the end. Returns lines to print with the rejected drafts, or ""."""
+        """Write all drafts at the end. Return lines to print with the rejected drafts, or ""."""
         self._note()
         try:
             await self._write()
@@ -91,7 +91,7 @@ class Drafts:
         self._client.do(self._write)
 
     async def _write(self) -> None:
-        """Write all drafts. Raises CableStoreError if a store rejects a draft, which remains in memory."""
+        """Write all drafts. Raises CableStoreError if a store rejects a draft. The draft then remains in memory."""
         problem: CableStoreError | None = None
         for place, draft in list(self._unwritten.items()):
             try:

@@ -56,7 +56,7 @@ class ChannelDetails:
     """Authors whose name equals or resembles another user's name in the cabal."""
     read_state: ReadState
     own_name: str
-    """Name of the user, or "" if there is none."""
+    """Name of the user, or "" if the user has no name."""
     clock_warning: str
     """Warning if the clock of the store's machine may be wrong, otherwise ""."""
 

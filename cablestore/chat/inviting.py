@@ -16,7 +16,7 @@ def invitation_text(node: NodeState | None, seed: Seed | None) -> str:
     Raises ArgumentError if the client is offline, or if there is neither a cabal key nor an address.
     """
     if node is None:
-        raise ArgumentError("This client is offline. Start it with --listen, --connect or --invitation")
+        raise ArgumentError("This client is offline. Start the client with --listen, --connect or --invitation")
     reachable = filter(_names_a_host, map(Address.parse, node.listening))
     peers = tuple(dict.fromkeys((*reachable, *map(Address.parse, node.connect))))
     is_in_force = seed is not None and seed.revoked_at_ms is None

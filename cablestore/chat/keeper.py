@@ -1,4 +1,4 @@
-"""Store of a cabal, open in this process or in another one. The other process may exit, hang, and start again."""
+"""Store of a cabal, open in this or another process. The other process may exit, hang, and start again."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _AGAIN_S: Final = 0.5
 
 
 class OpenStore:
-    """Store that is open in this process or another one, and the node that connects it to peers."""
+    """Store that is open in this or another process, and the node that connects the store to peers."""
 
     def __init__(self, store: CableStore, node: WatchedNode) -> None:
         """Use a store until `closing` is closed."""
@@ -114,7 +114,7 @@ class StoreKeeper:
     # --- in the thread ---------------------------------------------------------------------------
 
     def _keep(self) -> None:
-        """Check that the other process runs and answers. Returns at once for a store of this process."""
+        """Check that the other process runs and answers. Return at once for a store of this process."""
         while isinstance(store := self.opened.store, RemoteStore) and not self._closing.is_set():
             try:
                 self._check(store)

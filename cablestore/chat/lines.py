@@ -96,13 +96,16 @@ class Folds:
         ]
 
     def next(self, channels: Sequence[Sequence[ChannelEntry]], by: int) -> CabalChannel | None:
-        """Return the channel that is `by` lines further in the list, which wraps around."""
+        """Return the channel that is `by` lines further in the list, or None for an empty list.
+
+        The list wraps around.
+        """
         places = [place for place, _ in self.places(channels)]
         at = places.index(self._place) if self._place in places else -1
         return places[(at + by) % len(places)] if places else None
 
     def next_unread(self, channels: Sequence[Sequence[ChannelEntry]]) -> CabalChannel | None:
-        """Return the next channel with a badge; the list wraps around."""
+        """Return the next channel with a badge, or None without such a channel. The list wraps around."""
         entries = self.places(channels)
         at = next((at for at, (each, _) in enumerate(entries) if each == self._place), -1)
         others = entries[at + 1 :] + entries[: max(at, 0)]

@@ -42,7 +42,7 @@ class ActingClient(Protocol):
         """Run work that waits for the user."""
 
     async def answer_of(self, screen: Screen[T]) -> T | None:
-        """Show a window and return its result."""
+        """Show a window and return its result, or None if the user cancels."""
 
 
 class MessageActions:
@@ -75,7 +75,10 @@ class MessageActions:
                 await self._delete(open_cabal, message)
 
     async def delete_last(self, place: CabalChannel) -> None:
-        """Request confirmation to delete the user's last message. Raises CableStoreError if it is not near the end."""
+        """Request confirmation to delete the user's last message.
+
+        Raises CableStoreError if the message is not near the end.
+        """
         open_cabal = self._client.cabal_of(place)
         page = await open_cabal.page(place.channel, PAGE_MESSAGES)
         own = next((message for message in page.messages if message.author == open_cabal.own_key), None)

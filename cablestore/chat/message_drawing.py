@@ -72,7 +72,7 @@ class MessageDrawing:
         return self._message_line(when, Segment(name, name_style), self._parts(row, text_style, at), base, at)
 
     def _note_line(self, y: int) -> Strip:
-        """Return a line without a message: blank, or a line of the note, which is aligned to the bottom."""
+        """Return a line without a message: a blank line, or a line of the note. The note is aligned to the bottom."""
         width, height = self.size
         is_empty = self.timeline.is_read and not self.rows
         lines = wrap("\n".join(self.note), width) if is_empty and self.note else []

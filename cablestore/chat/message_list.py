@@ -110,7 +110,7 @@ class MessageList(Widget):
         self.update_rows()
 
     def show_note(self, lines: Sequence[str]) -> None:
-        """Show lines instead of messages while the channel has none."""
+        """Show lines instead of messages while the channel has no messages."""
         if lines != self._note:
             self._note = lines
             self.refresh()
@@ -172,7 +172,7 @@ class MessageList(Widget):
         return any(row.is_unread_line for row in self._rows_in_view())
 
     def _anchor(self) -> tuple[Message, int] | None:
-        """Return the first message in view, and the offset of the view from its first row."""
+        """Return the first message in view and the offset of the view from its first row, or None without messages."""
         for at in range(self.top, len(self._rows)):
             message = self._rows[at].message
             if message is not None:
@@ -284,7 +284,7 @@ class MessageList(Widget):
     # --- choosing ------------------------------------------------------------------------------
 
     def handle_message_key(self, key: str, *, is_typing: bool) -> bool:
-        """Handle a key that acts on the chosen message. Returns False for other keys, such as those that type text.
+        """Handle a key that acts on the chosen message. Return False for other keys, such as those that type text.
 
         After a click on a message, the typing box gets Enter, Right and Left while it contains text, because the click
         may only have raised the window. The box also gets Right and Left if the chosen message is not long.
@@ -339,7 +339,7 @@ class MessageList(Widget):
         self.refresh()
 
     def _expand(self, message: Message, *, is_expanded: bool) -> bool:
-        """Expand or collapse a long message. Returns False if the message is not long."""
+        """Expand or collapse a long message. Return False if the message is not long."""
         was_expanded, top = self.timeline.is_expanded(message), self.top
         if not self.timeline.expand(message, is_expanded=is_expanded):
             return False
@@ -430,7 +430,7 @@ class MessageList(Widget):
 
     @property
     def _mark(self) -> MarkedPart | None:
-        """Selected part, limited to the view if the mouse went beyond it."""
+        """Selected part, limited to the view if the mouse went beyond it. None without a selection."""
         if (selection := self.text_selection) is None:
             return None
         start = selection.start or Offset(0, self.top)
@@ -444,6 +444,6 @@ class MessageList(Widget):
             self.screen.selections = {self: Selection(Offset(word.start, at.y), Offset(word.stop, at.y))}
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
-        """Return the selected text, and the text that follows it."""
+        """Return the selected text and the text that follows it, or None without a selection."""
         del selection  # Textual's value
         return None if (mark := self._mark) is None else (marked_text(self._rows, mark), "\n")

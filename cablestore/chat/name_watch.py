@@ -27,7 +27,7 @@ class NameWatch:
     """
 
     def __init__(self, store: CableStore, changed: Callable[[], None]) -> None:
-        """Start the thread, which calls `changed` after each change of the result."""
+        """Start a thread that calls `changed` after each change of the result."""
         self.same_named: frozenset[bytes] = frozenset()
         """Users whose name equals or resembles another user's name."""
         self._store = store

@@ -30,7 +30,7 @@ KNOWN_TERMINALS: Final = (
 )
 """Prefixes of `TERM` of terminals that ignore unknown sequences. Other terminals may print them."""
 _IN_BETWEEN: Final = frozenset({"TMUX", "STY"})
-"""Variables set by programs between the client and the terminal, which do not forward such a sequence."""
+"""Environment variables of programs between the client and the terminal that do not forward notification sequences."""
 _MAX_TITLE_CELLS: Final = 60
 _MAX_BODY_CELLS: Final = 160
 _MAX_CHARACTERS: Final = 300
@@ -56,7 +56,7 @@ def _ignores_unknown(environ: Mapping[str, str]) -> bool:
 
 
 def is_in_emacs(environ: Mapping[str, str]) -> bool:
-    """Return True for a terminal in Emacs, which may print unknown sequences."""
+    """Return True for a terminal in Emacs. Emacs may print unknown sequences."""
     return "INSIDE_EMACS" in environ
 
 

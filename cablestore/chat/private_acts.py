@@ -1,4 +1,4 @@
-"""Moderation actions that apply only for the client's user, and undoing own actions."""
+"""Moderation actions that apply only for the client's user, and undoing the user's actions."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ _SHOWN: Final = {"hide": "hidden", "block": "blocked"}
 def moderate(store: CableStore, act: PrivateAct, users: Sequence[bytes], posts: Sequence[bytes]) -> list[UndoneAct]:
     """Hide, unhide, block or unblock, only for the user.
 
-    Unhide and unblock undo all own actions on a target, and return them. Without own actions, they undo the actions of
-    others, only for the user. Raises ArgumentError for an action without effect.
+    Unhide and unblock undo all actions of the user on a target, and return the undone actions. If the user has not
+    acted on the target, they undo the actions of others, only for the user. Raises ArgumentError for an action without
+    effect.
     """
     moderator = store.moderation
     match act:
@@ -137,7 +138,7 @@ def _described(store: CableStore, act: ModerationAct, target: bytes, what: str) 
 
 
 def users_typed(store: CableStore, text: str) -> list[User]:
-    """Return the users that match a typed text, including restricted users who are dropped or have no posts here."""
+    """Return the users that match a typed text, including restricted users without stored posts."""
     found = {user.public_key: user for user in store.find_users(text)}
     others = [store.user(each.public_key) for each in restrictions(store) if each.public_key not in found]
     return [*found.values(), *{user.public_key: user for user in find_users(text, others)}.values()]

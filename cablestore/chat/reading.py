@@ -39,7 +39,7 @@ class Reading:
         self._watched = watched
         self._state = ReadState()
         self._problem = ""
-        """Error of the last attempt to mark messages as read. It is empty after a success."""
+        """Error of the last attempt to mark messages as read, "" after a success."""
 
     async def begin(self) -> None:
         """Switch to another channel, and put the line before its first unread message."""
@@ -60,7 +60,7 @@ class Reading:
         self._move_line(self._seen().left)
 
     async def _read(self) -> bool:
-        """Read the state from the store. Returns False if another channel is shown meanwhile."""
+        """Read the state from the store. Return False if another channel is shown meanwhile."""
         cabal, channel = self._watched.open_cabal, self._watched.channel
         state = await cabal.read_state(channel)
         if (cabal, channel) != (self._watched.open_cabal, self._watched.channel):
@@ -98,7 +98,7 @@ class Reading:
 
     @property
     def first_left(self) -> MessageCursor | None:
-        """Cursor of the first unread message that is not visible."""
+        """Cursor of the first unread message that is not visible, or None without such a message."""
         left = self._seen().left
         return self._first(left) if left else None
 

@@ -22,7 +22,7 @@ from cablestore.chat.typing_box import TextTooLong
 
 _READ_SIZE_BYTES: Final = 65_536
 _PAUSE_S: Final = 0.05
-"""Pause after which an incomplete sequence counts as a key."""
+"""Pause after which the client handles an incomplete sequence as a key."""
 
 
 class TerminalClosed(Message):

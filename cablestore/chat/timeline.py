@@ -185,7 +185,7 @@ class Timeline:
     # --- long messages -------------------------------------------------------------------------
 
     def expand(self, message: Message, *, is_expanded: bool) -> bool:
-        """Expand or collapse a long message. Returns False if the message is not long."""
+        """Expand or collapse a long message. Return False if the message is not long."""
         if len(self._lines(message)) <= LINES_SHOWN + 1:
             return False
         (self._expanded.add if is_expanded else self._expanded.discard)(message.hash)

@@ -19,7 +19,7 @@ _CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _COMMITTED: Final = re.compile(r"\x1b\[(?:0;[\d:]*;([\d:]+)|[\d:]+;[12]?(?::1)?;(\d+:[\d:]+))u")
 """Text of an input method, or of one key with several characters, in kitty's keyboard protocol."""
 _OTHER_LAYOUTS: Final = re.compile(r"(?<=\x1b\[)(\d+):[\d:]*(?=[;u])")
-"""Key with the keys of other layouts, which the client did not request."""
+"""Key with the keys of other layouts. The client did not request these."""
 _MAX_PASTED: Final = 8 * MAX_TYPED
 """Maximum length of a paste in memory: eight times the accepted length, because control characters are removed."""
 _MAYBE_BEGINS: Final = re.compile(r"\x1b(?:\[[\d:;]*)?\Z")
@@ -75,7 +75,7 @@ class TerminalInput:
                     yield _OTHER_LAYOUTS.sub(r"\1", _COMMITTED.sub(_committed, keys))
 
     def _hold(self, pasted: str) -> None:
-        """Keep the beginning of a paste, and its end, which may be part of the closing sequence."""
+        """Keep the beginning and the end of a paste. The end may be part of the closing sequence."""
         if len(pasted) > _MAX_PASTED:
             self._is_whole = False
             pasted = pasted[: _MAX_PASTED // 2] + pasted[-len(_PASTE_ENDS) :]

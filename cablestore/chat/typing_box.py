@@ -89,7 +89,7 @@ class TypingBox(TextArea):
         self.move_cursor(self.document.end)
 
     def take_draft(self) -> str | None:
-        """Return the text if it was changed since it was shown or taken."""
+        """Return the text if it was changed since it was shown or taken, otherwise None."""
         is_changed, self._begun = self.text != self._begun, self.text
         return self.text if is_changed else None
 
@@ -118,7 +118,7 @@ class TypingBox(TextArea):
         self._rewrap_and_refresh_virtual_size()
 
     def _recall(self, by: int) -> bool:
-        """Recall the previous or next sent text. Returns False inside a text, where the cursor moves instead."""
+        """Recall the previous or next sent text. Return False inside a text, where the cursor moves instead."""
         row = self.cursor_location[0]
         if row != (0 if by < 0 else self.document.line_count - 1):
             return False

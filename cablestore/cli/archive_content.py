@@ -98,7 +98,7 @@ def delete(content_id: str, node: str | None, content_folder: Path | None, as_js
 
 
 def _delete_here(folder: Path, cid: Cid) -> int:
-    """Delete a dataset from a closed store. Returns the freed space in bytes."""
+    """Delete a dataset from a closed store. Return the freed space in bytes."""
     if not folder.is_dir():
         raise ArchiveError(f"no content store found at {folder}. Check the path")
     with ContentStore.open(folder) as store:
@@ -109,7 +109,7 @@ def _delete_here(folder: Path, cid: Cid) -> int:
 
 
 async def _delete_on_node(url: str, cid: Cid) -> int:
-    """Delete a dataset from a node. Returns the freed space in bytes."""
+    """Delete a dataset from a node. Return the freed space in bytes."""
     from cablestore.archive.content.client import ContentClient  # noqa: PLC0415 - needs aiohttp
 
     async with ContentClient(url) as client:

@@ -144,7 +144,7 @@ def _fetch(
     merge: bool,
     **choice: Any,
 ) -> int:
-    """Fetch and import archives. Returns the number of damaged archives."""
+    """Fetch and import archives. Return the number of damaged archives."""
     if isinstance(link, Cid) and not sources.nodes:
         raise click.UsageError(
             f"codex:{link} needs a node to download from. Add --node, such as --node http://127.0.0.1:8080"
@@ -304,7 +304,7 @@ class FetchProgress:
             yield each
 
     def _description(self) -> str:
-        return f"{self._done:,} of {self._archives:,} archives"
+        return f"{self._done:,} of {counted(self._archives, 'archive')}"
 
     def _print(self) -> None:
         here_bytes, wanted_bytes = self._here

@@ -44,7 +44,7 @@ from cablestore.store.store import CableStore, own_key
 def create_command(path: Path, out: Output, read_only: bool, **making: Any) -> None:
     """Create archives of all past weeks below FOLDER.
 
-    Run the command again each week. It keeps existing archives.
+    Run the command each week to add new archives. It keeps existing archives.
 
     Example: `cablestore archive create archives --cabal-key @cabal-key`
     """
@@ -74,7 +74,7 @@ def _archives(folder: Path, control: str, dialect: Dialect, key: bytes | None) -
     """Return the archives of a community below a folder. Raises ArchiveError if none are found."""
     found = local_archives(folder, bytes.fromhex(control), dialect, key)
     if found is None:
-        raise ArchiveError(f"no archives of {control} found below {folder}. Create or fetch them first")
+        raise ArchiveError(f"no archives of {control} found below {folder}. Create or fetch archives first")
     return found
 
 

@@ -168,7 +168,7 @@ def create(
     settle_ms: int | None,
     read_only: bool = False,
 ) -> dict[str, Any]:
-    """Create archives of past weeks, with the parameters of `creating_options`. Returns the fields to print."""
+    """Create archives of past weeks, with the parameters of `creating_options`. Return the fields to print."""
     from cablestore.archive.create import create_below  # noqa: PLC0415 - needs the extra cablestore[archive]
 
     key = None if public else key_of(cabal_key)

@@ -38,7 +38,7 @@ def publish(
 ) -> None:
     """Publish the archives below FOLDER by content id, and print the link, codex:CONTENT-ID.
 
-    Run the command again each week. It does not upload published archives again.
+    Run the command each week to publish new archives. It does not upload published archives again.
 
     Example: `cablestore archive publish archives --node http://127.0.0.1:8080`
     """
@@ -87,7 +87,7 @@ def announce(store: CableStore, out: Output, link: str) -> None:
 
 
 def announce_new(store: CableStore, link: str) -> bytes | None:
-    """Announce a link. Returns the hash of the post, None if the newest announcement has the same link."""
+    """Announce a link. Return the hash of the post, None if the newest announcement has the same link."""
     newest, wanted = member.newest_announcement(store, own_key(store)), parse_link(link)
     return None if newest is not None and newest[1].link == wanted else member.announce(store, wanted)
 

@@ -62,7 +62,7 @@ def seed(
     as_json: bool,
     **seeding: Any,
 ) -> int:
-    """Seed a community's archives over BitTorrent until SIGTERM or Ctrl-C. Prints the magnet link.
+    """Seed a community's archives over BitTorrent until SIGTERM or Ctrl-C. Print the magnet link.
 
     The folder must contain all archives of its index, and may be on a read-only disk. Archives that are added later
     are seeded too, and the new link is printed.

@@ -67,7 +67,7 @@ def backup_command(
 
     DIR is a path, or a URI such as s3://BUCKET/FOLDER with credentials in the environment. The backup contains posts,
     deletions, local-only posts (encrypted), causal logs and local data of this store. Only data that changed since the
-    last backup is written. The last backup remains valid until the new one is complete. With --check or --list, exit
+    last backup is written. The last backup remains valid until the new backup is complete. With --check or --list, exit
     status 1 if problems are found.
 
     Example: `cablestore backup /media/disk/backup`

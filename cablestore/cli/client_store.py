@@ -1,4 +1,4 @@
-"""Store of a client, which opens and serves it, or connects to the process that serves it.
+"""Store of a client. The client opens and serves the store, or connects to the process that serves it.
 
 If that process was another client and has exited, this client opens the store itself. If it was `serve` or another
 program, this client waits until that program serves the store again.
@@ -56,7 +56,10 @@ def open_cabal(stack: ExitStack, choice: CabalChoice) -> Cabal:
 
 
 class _StoreSource:
-    """Source of a client's store: opens it here, or connects to the process that has it open."""
+    """Source of a client's store.
+
+    It opens the store in this process, or connects to the process that has the store open.
+    """
 
     def __init__(self, choice: CabalChoice) -> None:
         self._choice = choice

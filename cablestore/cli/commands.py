@@ -1,6 +1,6 @@
 """All commands by name.
 
-The module of a command is imported on first use, so that a command does not load the others.
+The module of a command is imported on first use, so that a command does not load other commands.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _SECTIONS: Final = {
         "role": ("moderate", "Assign a role to USER."),
         "hide": ("moderate", "Hide all messages of a user, or single messages."),
         "unhide": ("moderate", "Show hidden messages again."),
-        "drop": ("moderate", "Remove posts from this store, and reject them from now on."),
+        "drop": ("moderate", "Remove posts from this store, and reject them if they arrive again."),
         "undrop": ("moderate", "Accept dropped posts again."),
         "block": ("moderate", "Reject posts of USERS, and do not exchange posts with them."),
         "unblock": ("moderate", "Accept the posts of USERS again."),

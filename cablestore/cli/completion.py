@@ -30,7 +30,7 @@ Add one of these lines to the shell configuration:
 def completion(ctx: click.Context, shell: str, as_json: bool) -> None:
     """Print a shell completion script.
 
-    It completes commands, options and names of channels.
+    The script completes commands, options and names of channels.
     """
     kind = get_completion_class(shell)
     if kind is None:

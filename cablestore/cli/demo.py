@@ -207,7 +207,7 @@ def sample() -> Path:
 
 
 def deletions_of(store: CableStore, messages: Iterable[Message]) -> list[tuple[Message, Post]]:
-    """Sign deletions of some of these messages as their authors. Returns each message with its post/delete.
+    """Sign deletions of some of these messages as their authors. Return each message with its post/delete.
 
     Authors who changed their nick are left out: their keys are derived from a nick that the messages lack.
     """
@@ -230,7 +230,7 @@ def busiest_channel(store: CableStore) -> str:
 
 
 def answer_each(store: CableStore, channel: str, deleted: list[bytes]) -> list[dict[str, str]]:
-    """Answer one request of each kind from one snapshot. Returns the rows of a table."""
+    """Answer one request of each kind from one snapshot. Return the rows of a table."""
     with store.snapshot() as snapshot:
         reader = snapshot.reader
         channels = list(answers.channel_list(reader))

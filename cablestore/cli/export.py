@@ -137,7 +137,7 @@ def _print_import(summary: ImportSummary, out: Output) -> None:
 def verify(folder: ObjectFolder, signatures: bool, as_json: bool) -> int:
     """Verify every byte of an export.
 
-    EXPORT is a path or a URI. Exit status 1 if problems are found, 2 if it is not an export.
+    EXPORT is a path or a URI. Exit status 1 if problems are found, 2 if EXPORT is not an export.
 
     Example: `cablestore verify-export garden-export --signatures`
     """

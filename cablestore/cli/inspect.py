@@ -69,8 +69,8 @@ def inspect(
     """Show a store in the browser, until Ctrl-C.
 
     The page shows channels, posts, users, roles, rows of the database, the arrival log and peers, and updates itself.
-    It does not change the store. Other commands can use the store at the same time. If `serve` has the store open, the
-    page also shows its peers. Add `?format=json` to an address for JSON.
+    The command does not change the store. Other commands can use the store at the same time. If `serve` has the store
+    open, the page also shows its peers. Add `?format=json` to an address for JSON.
 
     Example: `cablestore inspect`
     """

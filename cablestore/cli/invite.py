@@ -89,8 +89,8 @@ def invite(
 
     The invitation is one line: the cabal key, addresses of peers, and a moderation seed. The seed consists of the
     store's seed and the users of --admin and --mod. A new cabal does not need a store: USER is then a complete public
-    key.
-    `chat`, `serve`, `sync` and `reconcile` accept it with --invitation. Send it over a channel that you trust.
+    key. `chat`, `serve`, `sync` and `reconcile` accept the invitation with --invitation. Send the invitation over a
+    channel that you trust.
 
     Example: `cablestore invite --peer chat.example:13333 > invitation`
     """

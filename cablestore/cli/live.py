@@ -13,7 +13,7 @@ from cablestore.cli.output import Output
 from cablestore.remote.node import WatchedNode
 
 _REDRAW_EVERY_S: Final = 1.0
-"""Rates and durations change without an event."""
+"""Interval of updates, because rates and durations change without an event."""
 
 
 def follow(node: WatchedNode, out: Output, show: Callable[[], RenderableType | None]) -> None:

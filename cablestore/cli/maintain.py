@@ -78,8 +78,8 @@ def _checked(path: Path, out: Output, *, signatures: bool, read_only: bool) -> C
 def rebuild(path: Path, out: Output, dropped: tuple[str, ...]) -> int:
     """Rebuild every view from the posts. Exit status 1 if posts or deletions are lost, or may be lost.
 
-    It also works on stores that cannot be opened because views are outdated or files are damaged. It rejects a store
-    with views whose package is not installed, unless --drop-view names them.
+    The command also works on stores that cannot be opened because views are outdated or files are damaged. The command
+    rejects a store with views whose package is not installed, unless --drop-view names them.
 
     Example: `cablestore rebuild -s my-store`
     """

@@ -40,7 +40,7 @@ _act_options: Final = all_of(
     click.option(
         "--reason", default="", help="Reason of up to 128 characters, visible to everyone who receives the action."
     ),
-    click.option("--private", is_flag=True, help="Apply the action only for yourself. It is never sent."),
+    click.option("--private", is_flag=True, help="Apply the action only for yourself. The action is never sent."),
     click.option("--dry-run", is_flag=True, help="Print what would change for you, and write nothing."),
     with_store,
 )
@@ -139,7 +139,7 @@ _on_targets: Final = all_of(_targets, _in_channel, _act_options, _act)
 def role(store: CableStore, user: str, role: str, **how: Any) -> Effect:
     """Assign a role to USER.
 
-    Admins and mods moderate for you, and admins assign roles to others. The role user removes a role, including one
+    Admins and mods moderate for you, and admins assign roles to others. The role user removes a role, including a role
     that an admin assigned. USER is a name, or the first digits of a public key.
 
     Example: `cablestore role ann mod --channel garden`
@@ -151,7 +151,7 @@ def role(store: CableStore, user: str, role: str, **how: Any) -> Effect:
 @click.command()
 @_on_targets
 def hide(store: CableStore, targets: tuple[str, ...], **how: Any) -> Effect:
-    """Hide all messages of a user, or single messages. They remain in the store.
+    """Hide all messages of a user, or single messages. Hidden messages remain in the store.
 
     A TARGET is a user or a message. Identify a user by a name or the first digits of a public key, and a message by the
     first digits of its hash.
@@ -181,11 +181,11 @@ def unhide(store: CableStore, targets: tuple[str, ...], **how: Any) -> Effect:
 @_act_options
 @_act
 def drop(store: CableStore, targets: tuple[str, ...], channel: str | None, **how: Any) -> Effect:
-    """Remove posts from this store, and reject them from now on.
+    """Remove posts from this store, and reject them if they arrive again.
 
     Drop single posts, all posts of a user, or a channel. Unlike a deletion, a drop applies only to you and the users
-    for whom you moderate. It can be undone. A drop of a user applies only to you, as `block --drop --private` does.
-    A TARGET is a user or a post, as for `hide`.
+    for whom you moderate. `undrop` undoes a drop. A drop of a user applies only to you, as `block --drop --private`
+    does. A TARGET is a user or a post, as for `hide`.
 
     Example: `cablestore drop 5ab64a0c --reason illegal`
     """
@@ -282,7 +282,8 @@ def moderation(
     if seed is not None or revoke_seed:
         if seed is not None and revoke_seed:
             raise click.UsageError(
-                "--seed cannot be combined with --revoke-seed. Revoke the old seed first, then run with --seed"
+                "--seed cannot be combined with --revoke-seed. Revoke the old seed first, then run the command again "
+                "with --seed only"
             )
         moderator = store.moderation
         effect = (

@@ -103,7 +103,7 @@ def decision_fields(judged: Decision, names: UserNames, out: Output, *, with_res
 
 
 def _whole(user: bytes, names: UserNames) -> str:
-    """Return the name of a user with the complete key, which commands accept."""
+    """Return the name of a user, and the complete key. Commands accept the key."""
     name = names.of(user)
     return name if name == user.hex() else f"{name.rsplit(' ', 1)[0]} {user.hex()}"
 

@@ -99,14 +99,14 @@ class Output:
 
     @contextmanager
     def progress(self, what: str, total: int | None) -> Iterator[Callable[[int], None]]:
-        """Show a progress bar on standard error during the body. Yields the function that advances it."""
+        """Show a progress bar on standard error during the body. Yield the function that advances it."""
         with self._bars(TimeRemainingColumn()) as bars:
             task = bars.add_task(what, total=total)
             yield lambda step: bars.advance(task, step)
 
     @contextmanager
     def stages(self) -> Iterator[Callable[[str, int, int], None]]:
-        """Show a progress bar per stage. Yields a function with the parameters stage, done and total."""
+        """Show a progress bar per stage. Yield a function with the parameters stage, done and total."""
         tasks: dict[str, TaskID] = {}
         with self._bars() as bars:
 

@@ -61,7 +61,7 @@ policy_options = all_of(
         metavar="DURATION",
         default="5s",
         show_default=True,
-        help="Time within which the policy command must answer.",
+        help="Maximum time for the policy command to answer.",
     ),
     click.option(
         "--policy-failure",
@@ -74,7 +74,8 @@ policy_options = all_of(
         "--max-store-size",
         type=storage_size,
         metavar="SIZE",
-        help="Maximum size of the store's folder, such as 20GB. Near it, only some posts are accepted [default: none].",
+        help="Maximum size of the store's folder, such as 20GB. Near this size, the node accepts only some posts "
+        "[default: none].",
     ),
     click.option(
         "--min-free-space",

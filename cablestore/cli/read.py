@@ -118,7 +118,10 @@ def _messages(state: Snapshot, channel: str, number: int, *, oldest: bool, **cho
 
 
 def _follow(path: Path, printer: MessagePrinter, channel: str, after: int, hidden: Hidden, *, read_only: bool) -> None:
-    """Print new messages. The store is opened only after a change, so that others can write to it in between."""
+    """Print new messages.
+
+    The store is opened only after a change, so that other processes can write to the store in between.
+    """
     seen = _changed_at(path)
     for poll in count(1):
         time.sleep(_POLL_S)
@@ -222,7 +225,7 @@ def _user_fields(user: User) -> dict[str, Any]:
 @click.argument("digest", metavar="HASH")
 @with_store_to_read
 def show(store: CableStore, out: Output, digest: str) -> None:
-    """Show a post, or who deleted or dropped it. HASH is its 64 hex digits, or at least the first 4.
+    """Show a post, or who deleted or dropped it. HASH is the post's 64 hex digits, or at least the first 4.
 
     For a hidden message, use `log --hidden show` to print the text.
 

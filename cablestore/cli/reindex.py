@@ -133,7 +133,7 @@ def reindex(exports: tuple[ObjectFolder, ...], as_json: bool, **chosen: Any) -> 
             )
         return _verify(out, chosen)
     if not exports and not chosen["communities"]:
-        raise click.UsageError("missing input: name an export of `cablestore export`, or use --archives")
+        raise click.UsageError("missing input: pass an export of `cablestore export`, or use --archives")
     return _reindex(out, exports, chosen)
 
 

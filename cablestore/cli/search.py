@@ -49,9 +49,9 @@ _NAME_CHARACTERS: Final = 20
 def search(path: Path, out: Output, only_index: bool, read_only: bool, **chosen: Any) -> None:
     """Search the messages for WORDS.
 
-    A message must contain all WORDS. "Two words" in quotes must be adjacent, and rust* matches the beginning of a
-    word. Case and accents do not matter. In Korean and in scripts without spaces, such as Chinese and Thai, each letter
-    is a word. So is each emoji.
+    A message must contain all WORDS. "Two words" in quotes must be adjacent, and rust* matches the beginning of a word.
+    Case and accents do not matter. In Korean and in scripts without spaces, such as Chinese and Thai, each letter is a
+    word. Each emoji is also a word.
 
     Example: `cablestore search red 'tomat*' --channel garden`
     """

@@ -261,11 +261,11 @@ def serve(
     create: bool,
     **chosen: Any,
 ) -> int:
-    """Run a peer until SIGTERM or Ctrl-C. It answers other peers and follows channels.
+    """Run a peer until SIGTERM or Ctrl-C. The peer answers other peers and follows channels.
 
-    Environment variables such as CABLESTORE_SERVE_LISTEN also set options, with spaces between several values. So does
-    the file of --config. Options override the environment, and the environment overrides the file. On SIGHUP, `serve`
-    reads the file and the policy again. Peers, limits, intervals and the log level change at once.
+    Environment variables such as CABLESTORE_SERVE_LISTEN also set options, with spaces between several values. The file
+    of --config also sets options. Options override the environment, and the environment overrides the file. On SIGHUP,
+    `serve` reads the file and the policy again. Peers, limits, intervals and the log level change at once.
 
     Example: `cablestore serve --listen 0.0.0.0:13333 --cabal-key @cabal-key`
     """
@@ -339,7 +339,7 @@ def _seeded(store: CableStore) -> tuple[tuple[bytes, UserRole], ...]:
 def sync(path: Path, out: Output, address: Address | None, create: bool, **chosen: Any) -> None:
     """Fetch missing posts from a peer once.
 
-    A peer that runs cablestore also receives the posts that it lacks. Other peers may request them during the sync.
+    A peer that runs cablestore also receives the posts that it lacks. Other peers may request posts during the sync.
 
     Without HOST:PORT, the command uses the first reachable peer of the invitation. Environment variables such as
     CABLESTORE_SYNC_CABAL_KEY also set options.
@@ -364,7 +364,7 @@ def sync(path: Path, out: Output, address: Address | None, create: bool, **chose
     if report.unstored:
         raise StorageError(
             f"cannot store {counted(report.unstored, 'received post')}: writing to the disk failed. Free disk "
-            "space, then sync again"
+            "space, then run the command again"
         )
 
 

@@ -66,7 +66,7 @@ joining_options = all_of(
         help="Use a separate static key in the handshake, not the identity key, as cable-handshake.ts does.",
     ),
 )
-"""Options of all commands that connect to peers, which define how they join the cabal."""
+"""Options of all commands that connect to peers. They define how the commands join the cabal."""
 
 peer_options = all_of(
     joining_options,
@@ -140,7 +140,7 @@ CHANGEABLE: Final = frozenset(
 def invited(chosen: dict[str, Any], known: Invitation | None = None) -> Invitation | None:
     """Return the invitation that options select, and set its key as the option --cabal-key. Raises ArgumentError.
 
-    `known` is an invitation that was read from standard input, which cannot be read again.
+    `known` is an invitation that was already read from standard input. Returns None without --invitation.
     """
     path = chosen.pop("invitation")
     if path is None:

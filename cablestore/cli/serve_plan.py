@@ -69,7 +69,7 @@ def plan_of(params: Mapping[str, Any], known: Invitation | None = None) -> Serve
 
 
 def _seed_of(invitation: Invitation, text: str | None) -> str | None:
-    """Return the seed of an invitation, else the seed `text`. Raises SettingsError if both exist and differ."""
+    """Return the seed of an invitation, else `text`, which may be None. Raises SettingsError if both seeds differ."""
     if not invitation.seed:
         return text
     if text is not None and Seed.read_hex(text, 0).write() != invitation.seed:
@@ -95,7 +95,10 @@ class SettingsReloader:
         self.plan = plan
 
     def reload(self, node: Node, watched: RunningNode, maintenance: Maintenance) -> None:
-        """Read the policy and the settings again, and apply what can change. Log the rest, or an error."""
+        """Read the policy and the settings again, and apply the settings that can change.
+
+        Log the other changes, or an error.
+        """
         _reload_policy(node)
         try:
             params = self._read()

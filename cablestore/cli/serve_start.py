@@ -25,6 +25,7 @@ from cablestore.peers import Address
 from cablestore.peers.address import listen_error
 from cablestore.peers.health import Health, PhaseStatus, State
 from cablestore.peers.status_pages import StatusPages
+from cablestore.plurals import counted
 from cablestore.remote import unix_socket
 from cablestore.resolution import RESOLVER
 from cablestore.serving import Refusal
@@ -36,7 +37,7 @@ _LOG: Final = logging.getLogger("cablestore.node")
 _LOG_EVERY_S: Final = 10.0
 _BUSY_POLL_S: Final = 0.2
 _LONGEST_STEP_S: Final = 3600.0
-"""Time within which a rebuild reports progress. Writing the database after all posts are read is one step."""
+"""Maximum time between two progress reports of a rebuild. Writing the database after all posts are read is one step."""
 
 
 class ServePages(Closable):
@@ -49,7 +50,10 @@ class ServePages(Closable):
         self._stack = ExitStack()
 
     def open(self) -> StatusPages | None:
-        """Open the pages once, and print their address. Raises NodeError. Do not call this in an event loop."""
+        """Open the pages once, print their address, and return them.
+
+        Return None without --metrics. Raises NodeError. Do not call this in an event loop.
+        """
         if self._wanted is not None and self._pages is None:
             wanted = self._wanted
             self._pages = self._stack.enter_context(StatusPages(run_on_loop(lambda: _by_address(wanted))))
@@ -171,7 +175,7 @@ class _RebuildProgress(Closable):
     @property
     def _text(self) -> str:
         if self._percent is None:
-            return f"rebuilding outdated views: {self._done:,} posts read"
+            return f"rebuilding outdated views: {counted(self._done, 'post')} read"
         if self._percent == 100:
             return "rebuilding outdated views: all posts read, writing the new database"
         return f"rebuilding outdated views: {self._percent} % of the posts read"

@@ -74,7 +74,7 @@ def run_on_loop(
 
 
 class _StoppedError(BaseException):
-    """Ends the work of the main thread, like KeyboardInterrupt."""
+    """Exception that ends the work of the main thread, like KeyboardInterrupt."""
 
 
 class StopSignals:
@@ -84,7 +84,7 @@ class StopSignals:
     """
 
     def __init__(self, *, reloads: bool = False) -> None:
-        """`reloads` is True if SIGHUP is for `reload_with`, unless a closed terminal sends it."""
+        """If `reloads` is True, SIGHUP calls the function of `reload_with`, unless a closed terminal sends it."""
         self.status = 0
         self._reloads = reloads
         self._reload: Callable[[], None] | None = None
@@ -111,7 +111,7 @@ class StopSignals:
             time.sleep(_POLL_EVERY_S)
 
     def catch_on_loop(self) -> asyncio.Future[signal.Signals]:
-        """Catch the signals in the running event loop from now on. Returns a future of the stopping signal."""
+        """Catch the signals in the running event loop. Return a future of the stopping signal."""
         loop = asyncio.get_running_loop()
         received: asyncio.Future[signal.Signals] = loop.create_future()
         for each in self._handlers_before:
@@ -119,7 +119,7 @@ class StopSignals:
         return received
 
     def reload_with(self, reload: Callable[[], None]) -> None:
-        """Call a function on each SIGHUP from now on, and at once if a SIGHUP has arrived. Call this in the loop."""
+        """Call a function on each SIGHUP, and at once if a SIGHUP has arrived. Call this in the loop."""
         self._reload = reload
         if self._is_reload_due:
             reload()

@@ -11,13 +11,13 @@ from functools import cache
 from typing import Self
 
 _PINGS_PER_LIMIT = 3
-"""Signs of life within the time limit, so that one may be late."""
+"""Number of signs of life within the time limit, so that one sign may be late."""
 
 
 class ServiceManager:
     """Service manager, with the address of its socket, or "" if no service manager started the process.
 
-    `watchdog_s` is the time within which it expects a sign of life, 0.0 without a limit.
+    `watchdog_s` is the maximum time between two signs of life, 0.0 without a limit.
     """
 
     def __init__(self, address: str = "", watchdog_s: float = 0.0) -> None:
@@ -42,7 +42,7 @@ class ServiceManager:
         self._notify("STOPPING=1")
 
     def progress(self, text: str, limit_s: float) -> None:
-        """Show a text in `systemctl status`. A starting service may take `limit_s` more seconds from now on."""
+        """Show a text in `systemctl status`. A starting service may take `limit_s` seconds after this call."""
         self._notify(f"STATUS={text}\nEXTEND_TIMEOUT_USEC={limit_s * 1e6:.0f}")
 
     async def send_signs_of_life(self) -> None:

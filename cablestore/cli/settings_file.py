@@ -59,7 +59,10 @@ class ServeCommand(SectionedCommand):
 
 
 def read_config(ctx: click.Context, _: click.Parameter, path: Path | None) -> Path | None:
-    """Use the values of the file as defaults of options. Called before other options are read."""
+    """Use the values of the file, if any, as defaults of options.
+
+    Called before other options are read. Returns `path`.
+    """
     if path is not None:
         ctx.default_map = _config(ctx, path)
     return path

@@ -127,7 +127,7 @@ def on_closed_store(path: Path, work: Callable[[Path], T]) -> T:
 
 
 def connect_to_owner(path: Path) -> CableStore | None:
-    """Connect to the process that has a store open. Returns None if no process serves it."""
+    """Connect to the process that has a store open. Return None if no process serves it."""
     _print_waits()
     from cablestore.remote.store import connect_soon  # noqa: PLC0415 - most commands do not need it
 

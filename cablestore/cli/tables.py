@@ -43,7 +43,7 @@ def tables(exports: tuple[ObjectFolder, ...], out: ObjectFolder, as_json: bool, 
 
     printer = Output(as_json=as_json)
     if not exports and not chosen["communities"]:
-        raise click.UsageError("missing input: name an export of `cablestore export`, or use --archives")
+        raise click.UsageError("missing input: pass an export of `cablestore export`, or use --archives")
     archives = archives_of(chosen)
     with ExitStack() as stack:
         work = chosen["work"].path if chosen["work"] else Path(tempfile.mkdtemp(prefix="cablestore-tables-"))

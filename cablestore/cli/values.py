@@ -86,7 +86,7 @@ class PathValue(click.Path):
         super().__init__(exists=exists, file_okay=not is_folder, allow_dash=allow_dash, path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the path, which is absolute with `is_folder`. Raises ArgumentError."""
+        """Return the path. With `is_folder`, the path is absolute. Raises ArgumentError."""
         if isinstance(value, Path):
             return value  # a default, which another option may replace
         text = os.fsdecode(value)
@@ -292,7 +292,7 @@ def channel_name(text: str) -> str:
 
 @text_value("text", bytes)
 def prologue(text: str) -> bytes:
-    """Return the prologue of a handshake in UTF-8. It must be the same on both sides."""
+    """Return the prologue of a handshake in UTF-8. The prologue must be the same on both sides."""
     return _encoded(text)
 
 

@@ -188,10 +188,9 @@ def post(store: CableStore, out: Output, channel: str, text: tuple[str, ...]) ->
 @click.argument("text", nargs=-1)
 @with_store
 def topic(store: CableStore, out: Output, channel: str, text: tuple[str, ...]) -> None:
-    """Set the topic of CHANNEL to TEXT. Without TEXT, prints the topic. An empty TEXT clears it.
+    """Set the topic of CHANNEL to TEXT.
 
-    Joins the channel first if you are not in it.
-
+    Without TEXT, prints the topic. An empty TEXT clears the topic. Joins the channel first if you are not in it.
     Example: `cablestore topic garden 'fruit and vegetables'`
     """
     channel, topic = stored_channel(store, channel), " ".join(text)
@@ -260,7 +259,7 @@ def name(store: CableStore, out: Output, name: str) -> None:
 )
 @with_store
 def delete(store: CableStore, out: Output, hashes: tuple[str, ...], force: bool) -> None:
-    """Delete posts of your own. HASHES are their 64 hex digits, or at least the first 4.
+    """Delete posts of your own. HASHES are the 64 hex digits of the posts, or at least the first 4.
 
     If a hash is unknown, the command fails and does not delete any post.
 

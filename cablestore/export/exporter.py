@@ -83,7 +83,7 @@ class _Done(Struct):
 
 @dataclass(slots=True)
 class _Work:
-    """Progress of an export. `identity` is a digest of its store, state and arguments."""
+    """Progress of an export. `identity` is a digest of the export's store, state and arguments."""
 
     out: ObjectFolder
     runs_folder: Path
@@ -107,7 +107,7 @@ class _Work:
         self.is_saved = True
 
     def reject_changes(self) -> None:
-        """Raise ExportError if another machine exports to the same URI, which locks do not prevent."""
+        """Raise ExportError if another machine exports to the same URI. Locks do not prevent this."""
         if not self.out.is_local and self.continued() is None:
             raise ExportError(f"another export to {self.out} changed its files. Choose a new or empty folder")
 
@@ -165,8 +165,8 @@ def export_store(
 ) -> Manifest:
     """Export the present state of a store into a folder or to a URI, or continue an interrupted export of this state.
 
-    If `filters` omit hidden messages, `hidden_of` is called with a reader. It returns a function that returns True for
-    hidden posts.
+    If `filters` omit hidden messages, `hidden_of` is called with a reader. `hidden_of` must return a function that
+    returns True for hidden posts.
 
     Raises ExportError for a folder with other files, StorageError if writing fails, CorruptStoreError for an unreadable
     store.
@@ -218,7 +218,10 @@ def _read(
     run_size_bytes: int,
     progress: Progress,
 ) -> None:
-    """Write the posts to sorted runs, and all other items to segments. A thread writes a run while the next is read."""
+    """Write the posts to sorted runs, and all other items to segments.
+
+    A thread writes a run while the next run is read.
+    """
     with ThreadPoolExecutor(1) as thread:  # only for writes to this disk, because Ctrl-C waits for them
         under_way: tuple[Future[None], str] | None = None
         for records, read_to in pieces(reader, selection, work.read_to, run_size_bytes, progress):

@@ -34,7 +34,7 @@ class Selection:
     """Filters of an export, applied to one state of a store. Channel names are in the form of `Dialect.channel_id`."""
 
     def __init__(self, reader: Reader, filters: Filters, is_hidden: Callable[[Post], bool] | None = None) -> None:
-        """`is_hidden` returns True for hidden posts. It is used if the filters omit hidden messages."""
+        """`is_hidden` returns True for hidden posts. It is called only if the filters omit hidden messages."""
         self._reader = reader
         self._filters = filters
         self._start_ms, _ = checked_window(filters.after_ms, None)

@@ -2,8 +2,8 @@
 
 An imported post/delete creates its tombstones, but without skeletons of targets that the export lacks. Skeletons are
 unsigned claims of another store: they are added only to tombstones whose post/delete is stored, and never contradict
-this store's own data. They do not prevent requests for a post (`cablestore.index.tombstone`). Statements about roles
-without their post/infos are claims too (`cablestore.index.consents`).
+this store's own data. Skeletons do not prevent requests for a post (`cablestore.index.tombstone`). Statements about
+roles without their post/infos are claims too (`cablestore.index.consents`).
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class ImportSummary:
 def manifests_of(folders: Iterable[Location], dialect: Dialect | None) -> list[Manifest]:
     """Read the manifests of exports that are imported together.
 
-    All must have the given dialect, or the same dialect if it is None. Raises ExportError, also if a file of an export
-    is missing, too short or too long.
+    All must have the given dialect, or the same dialect if `dialect` is None. Raises ExportError, also if a file of an
+    export is missing, too short or too long.
     """
     manifests = [read_manifest(folder) for folder in folders]
     for manifest in manifests:

@@ -36,8 +36,8 @@ _TYPE_AND_SIX: Final = 0x00808080808000
 def records_in_order(reader: Reader, scratch: Path, *, progress: Progress) -> Iterator[list[bytes]]:
     """Yield the records of all posts except local-only posts, in order of time and hash, in lists of any length.
 
-    `scratch` is a folder for runs, which are written if the posts exceed `limits.MAX_RUN_SIZE_BYTES`. Memory is
-    bounded. Raises CorruptStoreError and StorageError.
+    If the posts exceed `limits.MAX_RUN_SIZE_BYTES`, runs are written to the folder `scratch`. Memory is bounded. Raises
+    CorruptStoreError and StorageError.
     """
     runs: list[Path] = []
     made = pieces(reader, None, "", limits.MAX_RUN_SIZE_BYTES, progress)
@@ -119,7 +119,7 @@ def records_of(rows: list[Row]) -> list[bytes]:
 
 def _damaged(key: bytes, why: object) -> CorruptStoreError:
     return CorruptStoreError(
-        f"the post at {key!r} is damaged: {why}. Remove it with `cablestore rebuild`, then export again"
+        f"the post at {key!r} is damaged: {why}. Remove it with `cablestore rebuild`, then export the store again"
     )
 
 

@@ -23,7 +23,7 @@ from cablestore.errors import ExportError
 from cablestore.files import atomic_file, storage_errors
 
 _BLOCK_SIZE_BYTES: Final = 65_536
-"""Memory of the merge for each run. A hundred million posts need 600 runs, which take 40 MB."""
+"""Memory of the merge for each run. A hundred million posts need 600 runs and 40 MB."""
 
 _HEADER: Final = struct.Struct(">II")
 
@@ -94,6 +94,6 @@ def _blocks(path: Path) -> Iterator[list[bytes]]:
         if not header:
             return
         if len(header) < _HEADER.size or len(data) < size_bytes or zlib.crc32(data) != crc:
-            raise ExportError(f"{path} is damaged. Remove its folder and start again")
+            raise ExportError(f"{path} is damaged. Remove {path.parent}, then run the command again")
         yield msgpack.unpackb(data)
         at += len(header) + len(data)

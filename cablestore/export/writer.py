@@ -1,8 +1,8 @@
 """Writing of exports: single segments of posts, tombstones or statements, or a whole export as a stream.
 
 Posts are passed as records, which sort in the order of an export: time u8[8] | hash u8[32] | type u8 | post. The time
-is the reversed varint of the timestamp, with leading zeros. It sorts like the number, and is copied from a post in one
-step.
+is the reversed varint of the timestamp, with leading zeros. The result sorts like the number, and is copied from a post
+in one step.
 """
 
 from __future__ import annotations
@@ -43,10 +43,11 @@ from cablestore.protocol.varint import encode_varint, read_varint
 T = TypeVar("T")
 
 _LEVEL: Final = 1
-"""Level of zstd. Keys, signatures and hashes do not compress. Level 3 saves a tenth more and takes twice as long."""
+"""Level of zstd. Keys, signatures and hashes do not compress. Level 3 saves a tenth more space and takes twice as
+long."""
 
 HASH_AT, TYPE_AT, POST_AT = 8, 40, 41
-"""Offsets of the parts of a record, in bytes. Its time is at 0."""
+"""Offsets of the parts of a record, in bytes. The time is at 0."""
 _STONE_SIZE_BYTES: Final = 64
 """Size of the target and author of a tombstone."""
 _CONSENT_SIZE_BYTES: Final = 80

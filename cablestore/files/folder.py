@@ -31,7 +31,7 @@ class ObjectFolder(ABC):
 
     Entries of the system (`is_foreign`) are not listed. Methods raise StorageError if the disk or the object store
     fails, and MissingFileError, which is also a FileNotFoundError, if a file is missing. The first write creates a
-    missing folder. Until then, it counts as empty.
+    missing folder. Before that, reads find an empty folder.
     """
 
     __slots__ = ()
@@ -65,7 +65,7 @@ class ObjectFolder(ABC):
 
     @abstractmethod
     def make(self) -> None:
-        """Create the folder and its parents. Does nothing in object stores, which do not support empty folders."""
+        """Create the folder and its parents. Do nothing in object stores, which do not support empty folders."""
 
     @abstractmethod
     def child(self, name: str) -> ObjectFolder:
@@ -113,9 +113,10 @@ class ObjectFolder(ABC):
 
     @abstractmethod
     def writing(self, name: str, *, sync: bool = True) -> AbstractContextManager[BinaryIO]:
-        """Write a file as a stream. It gets its name at the end of the `with` block. After an exception, it is discarded.
+        """Write a file as a stream.
 
-        Without `sync`, a power failure may lose a local file. Object stores are always durable.
+        The file gets its name at the end of the `with` block. After an exception, the file is discarded. Without
+        `sync`, a power failure may lose a local file. Object stores are always durable.
         """
 
     @abstractmethod

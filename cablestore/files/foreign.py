@@ -1,6 +1,6 @@
 """Names of entries that operating systems, file managers, NAS and sync programs create in any folder.
 
-Such entries are ignored: a folder with only such entries counts as empty, and they are neither read nor removed.
+Such entries are neither read nor removed. A folder with only such entries is treated as empty.
 """
 
 from __future__ import annotations

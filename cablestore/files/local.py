@@ -99,7 +99,7 @@ def storage_errors(what: object) -> Iterator[None]:
         raise
     except OSError as error:
         raise StorageError(
-            f"{what}: {error.strerror or error}. Check that the path exists, free space and permissions"
+            f"{what}: {error.strerror or error}. Check the path, the free space on its disk and its permissions"
         ) from None
 
 

@@ -50,7 +50,7 @@ _FINAL: Final = re.compile(
 """Errors for which another attempt is useless."""
 _NOISE: Final = re.compile(r" ?\(Request ID: [^)]*\)|\.? Detail: .*", re.DOTALL)
 _RENAMING: Final = frozenset({"hdfs", "viewfs"})
-"""Schemes of file systems in which incomplete files are visible. Renaming is atomic there."""
+"""Schemes of file systems that show incomplete files, and in which renaming is atomic."""
 
 
 def uri_of(parts: SplitResult) -> str:
@@ -309,9 +309,9 @@ _in_progress: Final[set[object]] = set()
 
 
 def request(work: Callable[[], T]) -> Future[T]:
-    """Run `work` in a thread, as a request that counts as in progress until it ends.
+    """Run `work` in a thread, as a request that is in progress until the thread ends.
 
-    It is counted before the thread starts, because Ctrl-C may arrive before the caller receives the future.
+    The request is counted before the thread starts, because Ctrl-C may arrive before the caller receives the future.
     """
     token = object()
     _in_progress.add(token)
@@ -331,7 +331,7 @@ def is_request_in_progress() -> bool:
 
 
 def _retried(where: str, work: Callable[[], T]) -> T:
-    """Return the result of `work`, which is repeated up to 3 times after errors of the network or the server.
+    """Run `work` and return its result. Repeat it up to 3 times after errors of the network or the server.
 
     Raises MissingFileError or StorageError.
     """

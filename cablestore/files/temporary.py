@@ -24,7 +24,7 @@ _MARGIN_SIZE_BYTES: Final = 2**20
 
 @dataclass(frozen=True, slots=True)
 class TemporaryFolder:
-    """Private folder that this process removes. `lock` is None if it is inside another temporary folder."""
+    """Private folder that this process removes. `lock` is None if the folder is inside another temporary folder."""
 
     path: Path
     lock: int | None
@@ -41,10 +41,10 @@ class TemporaryFolder:
 
 
 def make_temporary(size_bytes: int, *, outside: Path) -> TemporaryFolder:
-    """Create a temporary folder with space for this many bytes. It is not inside `outside`.
+    """Create a temporary folder with space for this many bytes.
 
-    It is in TMPDIR. If that is full or read-only, it is on another disk, or in memory. Raises StorageError if no disk
-    has enough space.
+    The folder is not inside `outside`. It is in TMPDIR, or on another disk or in memory if TMPDIR is full or read-only.
+    Raises StorageError if no disk has enough space.
     """
     for place in _places(outside):
         remove_unused(place, _PREFIX)

@@ -39,7 +39,8 @@ _VARIABLES: Final = {
 _SAME: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
 """Other names of schemes in Hadoop and Spark."""
 _NO_USER: Final = frozenset({"s3"})
-"""Schemes in which the part before an @ is a credential. In others it is a user or a container, which is not secret."""
+"""Schemes in which the part before an @ is a credential. In other schemes, that part is a user or a container, which is
+not secret."""
 _SHOWN: Final = 100
 _MALFORMED: Final = (
     "a URI is malformed: its server or port is invalid, or it is not UTF-8. Expected SCHEME://PLACE/FOLDER"

@@ -1,4 +1,4 @@
-"""Writing many rows: one thread writes a batch while the caller creates the next one."""
+"""Writing many rows: one thread writes a batch while the caller creates the next batch."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ B = TypeVar("B", bound=RowBatch)
 
 
 class BulkWriter(Generic[B]):
-    """Writer of many rows. A thread writes one batch while the caller creates the next. It does not sync.
+    """Writer of many rows.
 
-    LevelDB writes without Python's lock, so creating rows and writing them can use two cores.
+    A thread writes one batch while the caller creates the next. Writes are not synced. LevelDB writes without Python's
+    lock, so creating rows and writing them can use two cores.
     """
 
     def __init__(

@@ -20,7 +20,7 @@ BlocksOf = Callable[[bytes], Iterable[list[Row]]]
 
 @dataclass(frozen=True)
 class Summary:
-    """Rows under `prefix`, which `made_of` yields in key order. `noun` names such a row in reports.
+    """Rows under `prefix`. `made_of` yields them in key order. Reports call such a row `noun`.
 
     A summary with `sources`, the prefixes of its source rows, can be derived in parts. In a source key, the name of a
     set and `!` follow the prefix. Each set has its own summary rows.

@@ -2,8 +2,8 @@
 
 The check does not use the code that stores posts one by one. It derives all rows from scratch and compares them with
 the rows in the database. Rows that follow from many posts are compared one by one. For rows that follow from one post,
-only the sums of their hashes are compared, which avoids sorting. If the sums differ, all rows are derived again and
-compared one by one, to find the wrong ones. Memory use is bounded.
+only the sums of their hashes are compared, to avoid sorting. If the sums differ, all rows are derived again and
+compared one by one, to find the wrong rows. Memory use is bounded.
 """
 
 from __future__ import annotations
@@ -336,7 +336,10 @@ class Checker:
                     start = part_stop
 
     def _sum_found(self, start: bytes, stop: bytes, expected: list[Row]) -> None:
-        """Subtract found rows from the balance, and add `expected`, which is empty unless the database is damaged."""
+        """Subtract found rows from the balance, and add the rows in `expected`.
+
+        `expected` is empty unless the database is damaged.
+        """
         self.report.balance += _sum(expected)
         for rows in self._reader.blocks(start, stop):
             self.report.balance -= _sum(rows)

@@ -6,5 +6,5 @@ import os
 
 
 def usable_cores() -> int:
-    """Return the number of cores that this process may use, which `taskset` or a container may limit."""
+    """Return the number of cores that this process may use. `taskset` or a container may limit it."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -25,7 +25,7 @@ class Source(Protocol):
         """
 
     def blocks(self, start: bytes, stop: bytes) -> Iterator[list[Row]]:
-        """Yield the same rows as `scan` in large lists, which is faster.
+        """Yield the same rows as `scan`, but in large lists, to save time.
 
         Damage may end the iteration early without an error. Use this only if the caller knows which rows must exist.
         """
@@ -57,7 +57,7 @@ class Database(Protocol):
     """A sorted map of bytes with snapshots and atomic writes."""
 
     def snapshot(self) -> SnapshotSource:
-        """Return a snapshot of the current state, which the caller closes."""
+        """Return a snapshot of the current state. The caller must close it."""
 
     def live(self) -> Source:
         """Return the current state for the writer, valid until its next write. It does not need a snapshot."""

@@ -20,7 +20,7 @@ from cablestore.index.view import Catalog
 
 
 def open_live(folder: Folder, tuning: Tuning | None = None) -> LevelDB:
-    """Open the live database of a locked folder. If the folder is read-only, the database is too."""
+    """Open the live database of a locked folder. If the folder is read-only, the database is opened read-only."""
     return open_generation(folder, folder.header.generation, tuning)
 
 
@@ -101,7 +101,7 @@ def weighed(evidence: Evidence, build: Build, *, is_complete: bool = True) -> Bu
 
 
 def without_old_cursors(folder: Folder, build: Build) -> Build:
-    """Return a function that builds a generation from the live one, without rows that only old cursors need."""
+    """Return a function that builds a generation from the live generation, without rows that only old cursors need."""
 
     def build_without(path: Path, scratch: Path) -> RebuildReport:
         report = build(path, scratch)

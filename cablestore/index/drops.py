@@ -18,7 +18,7 @@ is another user's. A drop with `until_ms` applies to posts dated up to it: `post
 drop. `place` is the position at which the removal continues, nil after the last post was removed.
 
 Deletions depend on post/delete, so it is never dropped. Decisions depend on moderation posts. A moderation post with a
-reason, which is free text, is dropped with its author, but the store keeps the other fields. It also keeps the
+reason is dropped with its author, because a reason is free text. The store keeps the other fields. It also keeps the
 statement about roles of a dropped post/info (`cablestore.index.consents`).
 """
 

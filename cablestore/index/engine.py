@@ -125,8 +125,8 @@ class Engine(ProcessBound):
         self._arrived = threading.Condition(self._arrival_lock)
         self._is_open = True
         self._watchers: tuple[tuple[Callable[[], None], bool], ...] = ()
-        """Functions that are called after writes, each with True if it is also called after writes of only the user's
-        own values."""
+        """Functions that are called after writes, each with True if it is also called after writes that change only
+        local values of the user."""
         self._reloads: tuple[Callable[[], None], ...] = ()
         self._is_stale = False
         """True if the cached data of the database may be outdated."""
@@ -295,7 +295,7 @@ class Engine(ProcessBound):
             return SnapshotReader(self._database.snapshot(), self.dialect, self._unseal, self._generation)
 
     def live_readers(self) -> tuple[Reader, Reader]:
-        """Return two readers of the present state for the writer, the second one with the cached recent rows."""
+        """Return two readers of the present state for the writer, the second reader with the cached recent rows."""
         live = self._database.live()
         if live is not self._live:
             reader = Reader(live, self.dialect, self._unseal)
@@ -303,7 +303,7 @@ class Engine(ProcessBound):
         return self._readers
 
     def transaction(self) -> Transaction:
-        """Return a transaction, which locks out other writers while posts are planned and written."""
+        """Return a transaction. It locks out other writers while posts are planned and written."""
         return Transaction(self)
 
     def write(self, changes: PlannedWrite, *, sync: bool) -> None:
@@ -339,8 +339,8 @@ class Engine(ProcessBound):
     def watch(self, call: Callable[[], None], *, local: bool = True) -> Callable[[], None]:
         """Call a function after each write or failed write, in the writer's thread, and when the store is closed.
 
-        Without `local`, do not call it after writes of only the user's own values. Return a function that removes the
-        watcher.
+        Without `local`, do not call it after writes that change only local values of the user. Return a function that
+        removes the watcher.
         """
 
         def unwatch() -> None:

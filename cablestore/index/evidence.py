@@ -58,7 +58,7 @@ class _Note:
 
 
 def find_evidence(database: Path, *, is_open: bool = False) -> Evidence:
-    """Return the evidence about a database in the folder of a store, before LevelDB opens it. Writes nothing.
+    """Return the evidence about a database in the folder of a store, before LevelDB opens it. Write nothing.
 
     If the database `is_open`, its log is in use and is not searched.
     """

@@ -79,7 +79,7 @@ _SCRATCH: Final = "scratch-"
 CHECKPOINT: Final = "checkpoint-"
 """Prefix of the folders of checkpoints (`cablestore.index.checkpoint`), which are locked while they are used."""
 CAUSAL_LOGS: Final = "sds"
-"""Folder of causal logs. It may exist before the store, and a rebuild does not change it."""
+"""Folder of causal logs. It may exist before the store. A rebuild does not change it."""
 SEARCH_INDEX: Final = "search.sqlite"
 SEARCH_SUMS: Final = f"{SEARCH_INDEX}-sums"
 SEARCH_FILES: Final = (SEARCH_INDEX, SEARCH_SUMS, *(f"{SEARCH_INDEX}-{kind}" for kind in ("wal", "shm", "journal")))
@@ -145,7 +145,7 @@ class Folder(ProcessBound):
 
     @classmethod
     def open_to_read(cls, path: Path, *, dialect: Dialect | None) -> Self:
-        """Read the header, and share the lock of the folder with other readers. Writes nothing.
+        """Read the header, and share the lock of the folder with other readers. Write nothing.
 
         Raises the same errors as `open`. StoreLockedError means that a process may write to the store.
         """
@@ -171,7 +171,7 @@ class Folder(ProcessBound):
         database = path / generation
         with storage_errors(f"the store at {path} cannot be opened"):
             if not path.is_dir():
-                raise OpenError(f"no store found at {path}. Name the folder of a store")
+                raise OpenError(f"no store found at {path}. Pass the path of a store's folder")
             if not is_generation(generation) or not holds_database(database):
                 raise OpenError(f"generation {generation!r} not found. {what_is_there(path)}")
             if mark_of(database) == UNFINISHED:
@@ -224,7 +224,8 @@ class Folder(ProcessBound):
     def begin(self, name: str | None = None) -> str:
         """Create an empty folder for a new generation, marked as unfinished, and return its name.
 
-        Opening the store removes it, unless `activate` was called before. Its name is by default the next number.
+        The name is by default the next number. Opening the store removes the folder, unless `activate` was called
+        before.
         """
         self._require_writable()
         name = name or next_name(self.path, self.generations)
@@ -237,9 +238,10 @@ class Folder(ProcessBound):
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:
-        """Yield an empty folder for temporary files. If the store is read-only, it is outside the store's folder.
+        """Yield an empty folder for temporary files.
 
-        It is removed afterwards, at the latest when the store is next opened.
+        If the store is read-only, the folder is outside the store's folder. The folder is removed afterwards, at the
+        latest when the store is next opened.
         """
         if self.is_read_only:
             temporary = files.make_temporary(0, outside=self.path)
@@ -257,11 +259,11 @@ class Folder(ProcessBound):
                 shutil.rmtree(path, ignore_errors=True)
 
     def activate(self, generation: str, *, keep: bool = False) -> None:
-        """Make another generation the live one. It must be complete and closed.
+        """Make another generation live.
 
-        After the return, a power failure does not undo this. After an error the header may name either generation.
-
-        With `keep` the previous generation is kept. Otherwise the caller removes it.
+        The generation must be complete and closed. After the return, a power failure does not undo this. After an
+        error, the header may name either generation. With `keep` the previous generation is kept. Otherwise the caller
+        removes it.
         """
         self._require_writable()
         known = self.header
@@ -275,9 +277,9 @@ class Folder(ProcessBound):
             unmark(self.path / generation)
 
     def adopt(self, database: Path) -> str:
-        """Move a complete, closed database on the same disk into the folder as a new generation. Return its name.
+        """Move a complete, closed database on the same disk into the folder as a new generation.
 
-        It is not live or kept before `activate`.
+        Return the generation's name. The generation is neither live nor kept before `activate`.
         """
         self._require_writable()
         name = next_name(self.path, self.generations)
@@ -299,7 +301,7 @@ class Folder(ProcessBound):
     def _discard(self, generation: str) -> None:
         """Rename a generation, then remove it.
 
-        If the process is killed in between, the remains are not mistaken for a database.
+        If the process is killed in between, the new name shows that the remains are not a database.
         """
         scrap = self.path / f"{_SCRATCH}{generation}"
         shutil.rmtree(scrap, ignore_errors=True)
@@ -346,7 +348,7 @@ def store_path(location: str | os.PathLike[str]) -> Path:
     except UnicodeEncodeError:
         raise ArgumentError(f"the path of a store must be UTF-8, got {str(absolute)!a}") from None
     if not absolute.name:
-        raise ArgumentError(f"{path} is the root of the file system. Name a folder for the store")
+        raise ArgumentError(f"{path} is the root of the file system. Pass the path of a folder for the store")
     return path
 
 
@@ -354,7 +356,7 @@ def _find(path: Path, dialect: Dialect | None, *, create: bool) -> Header | None
     """Return the header of the store in a folder, None if a store can be created. Raises like `Folder.open`."""
     if path.exists():
         if not path.is_dir():
-            raise OpenError(f"{path} is a file, but a store is a folder. Name a folder")
+            raise OpenError(f"{path} is a file, but a store is a folder. Pass the path of a folder")
         if (path / HEADER_FILE).exists():
             header = complete_header(path)
             if dialect is not None and dialect != header.dialect:
@@ -384,5 +386,5 @@ def is_own(name: str) -> bool:
 
 
 def _acquire(path: Path) -> int:
-    """Take the lock before LevelDB takes its own, because LevelDB drops its lock when a second open fails."""
+    """Lock the folder before LevelDB locks the database, because LevelDB drops its lock when a second open fails."""
     return files.lock(path / LOCK_FILE, partial(locked_by, path))

@@ -2,8 +2,7 @@
 
     {"format": 1, "at_ms": 1700000000000, ...}
 
-The files are information for operators, and are replaced by rename. If one is lost or damaged, the work counts as never
-done.
+The files are information for operators, and are replaced by rename. If one is lost or damaged, `read_last` returns None.
 """
 
 from __future__ import annotations

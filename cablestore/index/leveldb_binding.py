@@ -1,4 +1,7 @@
-"""plyvel, the binding to LevelDB. From Python 3.13 on it is plyvel-next, a fork with wheels for Linux and macOS."""
+"""plyvel, the binding to LevelDB.
+
+On Python 3.13 and later, it is plyvel-next, a fork with wheels for Linux and macOS.
+"""
 
 from __future__ import annotations
 

@@ -31,10 +31,10 @@ def link_database(path: Path, copy: Path) -> None:
 def link_open_database(path: Path, copy: Path, writing: AbstractContextManager[object]) -> None:
     """Copy an open LevelDB. Tables are linked, the list of tables and logs are copied.
 
-    Most tables are linked first. The rest is copied within `writing`, which locks out writers for some milliseconds.
-    LevelDB's thread may meanwhile write a log to a table, merge tables and remove the old files. The list is copied
-    before the other files, so the copy is complete if it contains all files in this list. Otherwise the copy is
-    repeated.
+    Most tables are linked first. The other files are copied within `writing`, which locks out writers for some
+    milliseconds. LevelDB's thread may meanwhile write a log to a table, merge tables and remove the old files. The list
+    is copied before the other files, so the copy is complete if it contains all files in this list. Otherwise the copy
+    is repeated.
     """
     current = path / "CURRENT"
     with storage_errors(copy):
@@ -74,7 +74,10 @@ def _unlink_unlisted(copy: Path) -> None:
 
 
 def _is_complete(copy: Path, name: str) -> bool:
-    """Return True if all listed files exist, and the database was not opened again, which reuses numbers of tables."""
+    """Return True if all listed files exist, and the database was not opened again.
+
+    Opening a database again reuses numbers of tables.
+    """
     listed = read_readable(copy)
     tables = (copy / f"{number:06d}.ldb" for number in listed.tables)
     is_same = (copy / "CURRENT").read_text(encoding="utf-8").strip() == name

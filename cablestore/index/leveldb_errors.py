@@ -29,7 +29,8 @@ def unreadable(error: plyvel.Error) -> StorageError:
     text = _text(error)
     if any(text.endswith(os.strerror(number)) for number in _NO_DAMAGE):
         return StorageError(
-            f"cannot read the database: {text}. Check permissions and limits, then open the store again"
+            f"cannot read the database: {text}. Check the permissions of the store's folder and the "
+            "limits of the process, then open the store again"
         )
     return damaged(error)
 
@@ -51,7 +52,8 @@ def write_error(error: plyvel.Error) -> StorageError:
     """Return the error for a failed write."""
     if isinstance(error, plyvel.IOError):
         return StorageError(
-            f"writing failed: {_text(error)}. Check free space and permissions, then open the store again"
+            f"writing failed: {_text(error)}. Check the free space and the permissions of the store's folder, "
+            "then open the store again"
         )
     return damaged(error)
 

@@ -1,4 +1,4 @@
-"""Log files of LevelDB, which contain its latest writes, and the format of their records, which manifests use too.
+"""Log files of LevelDB with its latest writes, and the format of their records. Manifests use the same format.
 
 A record is split into chunks that do not cross the boundaries of 32 KiB blocks. If less than 7 bytes of a block remain,
 they are zeros.

@@ -55,18 +55,19 @@ class TableList(NamedTuple):
 
 
 def join_tables(parts: Sequence[Path], path: Path) -> None:
-    """Join closed LevelDBs with disjoint ranges of keys into a new one in the folder `path`.
+    """Join closed LevelDBs with disjoint ranges of keys into a new LevelDB in the folder `path`.
 
     Their tables are linked, not copied. The parts do not change. `path` must not contain a database.
 
-    Raises StorageError if a part has rows outside of its tables, because LevelDB does not report a failed write when it
-    closes. Also raises it if ranges overlap or a table is truncated or missing. Raises CorruptStoreError for a damaged
-    list.
+    Raises StorageError if a part has rows outside its tables, because LevelDB does not report a failed write when it
+    closes. Also raises StorageError if ranges overlap or a table is truncated or missing. Raises CorruptStoreError for
+    a damaged list.
     """
     for part in parts:
         if any(log.stat().st_size for log in part.glob("[0-9]*.log")):
             raise StorageError(
-                f"writing to {part} failed: some rows are not in its tables. Check free space, then run again"
+                f"writing to {part} failed: some rows are not in its tables. Free space on the disk, then run "
+                "the command again"
             )
     try:
         make_folder(path)
@@ -181,7 +182,8 @@ def write_database(parts: Sequence[TableList], path: Path) -> None:
     for table in tables:
         if (found := table.file.stat().st_size) != table.size_bytes:
             raise StorageError(
-                f"{table.file} has {found} bytes, expected {table.size_bytes}. Check the disk, then run again"
+                f"{table.file} has {found} bytes, expected {table.size_bytes}. Check the disk, then run "
+                "the command again"
             )
     level = _level_of(sum(table.size_bytes for table in tables))
     edit = [

@@ -26,7 +26,8 @@ def salvaged(path: Path, scratch: Path) -> Iterator[ReadableSource]:
         shutil.copytree(path, scratch, ignore=lambda _, names: filter(is_foreign, names))
     except OSError as error:
         raise StorageError(
-            f"cannot copy the damaged database: {_first_of(error)}. Check free space and permissions"
+            f"cannot copy the damaged database: {_first_of(error)}. Check the free space and the "
+            "permissions of the store's folder"
         ) from None
     try:
         try:

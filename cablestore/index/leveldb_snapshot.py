@@ -28,8 +28,8 @@ _BLOCK_ROWS: Final = 4096
 class LevelSnapshot(Closable, forks.ProcessBound):
     """A state of a LevelDB.
 
-    It reads the database itself until `keep` is called before the next write, and a cursor from then on. Every call
-    holds the snapshot's lock, so `close` waits for it.
+    It reads the database itself until `keep` is called before the next write. Then it reads a cursor. Every call holds
+    the snapshot's lock, so `close` waits for it.
     """
 
     def __init__(self, database: plyvel.DB) -> None:
@@ -78,8 +78,8 @@ class LevelSnapshot(Closable, forks.ProcessBound):
     def scan(self, start: bytes, stop: bytes, *, reverse: bool = False, at_once: int = 0) -> Iterator[Row]:
         """Yield the rows with start <= key < stop in key order, or backwards.
 
-        The first `at_once` rows are read in one operation. Without it, this call reads the first two rows, and the
-        iterator reads the others in growing chunks.
+        The first `at_once` rows are read in one operation. Without `at_once`, this call reads the first two rows, and
+        the iterator reads the other rows in growing chunks.
         """
         if at_once > 0:
             return self._scan_at_once(start, stop, min(at_once, _BLOCK_ROWS), reverse=reverse)
@@ -88,7 +88,7 @@ class LevelSnapshot(Closable, forks.ProcessBound):
         return chain(first, chain.from_iterable(chunks)) if len(first) == _FIRST_CHUNK_ROWS else iter(first)
 
     def _chunks(self, start: bytes, stop: bytes, *, reverse: bool) -> Iterator[list[Row]]:
-        """Yield the rows of a range in lists of increasing length. The last one may be empty."""
+        """Yield the rows of a range in lists of increasing length. The last list may be empty."""
         chunk_rows, cursor = _FIRST_CHUNK_ROWS, None
         while True:
             with self._lock:
@@ -159,7 +159,7 @@ def _closed_error() -> StoreClosedError:
 
 
 def _seek(cursor: plyvel._plyvel.RawIterator, start: bytes, stop: bytes, *, reverse: bool) -> None:
-    """Move a cursor to the first row of a range, or backwards to its last one."""
+    """Move a cursor to the first row of a range, or to its last row if the range is read backwards."""
     cursor.seek(stop if reverse else start)
     if reverse:
         cursor.prev() if cursor.valid() else cursor.seek_to_last()

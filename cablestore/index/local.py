@@ -60,7 +60,7 @@ when the store is opened.
 """
 
 RULES: Final = b"rules"
-"""The version of the rules by which these drops were derived. If it differs, they are derived again, too."""
+"""The version of the rules by which these drops were derived. If it differs, the drops are derived again."""
 
 READ: Final = b"read"
 """Read marks: channel -> the position up to which the user has read it (`cablestore.store.read_marks`)."""

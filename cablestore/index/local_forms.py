@@ -1,4 +1,4 @@
-"""Forms of local rows, which cannot be derived from other data. A check reports damaged rows, a rebuild omits them.
+"""Forms of local rows, which cannot be derived from other data. A check reports damaged rows, and a rebuild omits them.
 
 Rows that the store recreates itself (marks of rules and searches) and rows of free content (drafts, values) have no
 form here.

@@ -30,7 +30,10 @@ class LogPosition(NamedTuple):
 
     @classmethod
     def after(cls, database: str, last: Arrival | None) -> Self:
-        """Return the position after the entry `last` of a post, which is None if the log contains no such entry."""
+        """Return the position after the entry `last` of a post.
+
+        Pass None as `last` if the log contains no entry of a post.
+        """
         return cls(database, 0, b"") if last is None else cls(database, last.sequence, _content(last))
 
     @classmethod

@@ -7,9 +7,9 @@ A change of a local row has an entry of the kind LOCAL. Its 32 bytes are the BLA
 row contains the key. If an earlier entry for the same key was alone in its batch, it is removed. So the log does not
 grow when one value changes often.
 
-A discarded post leaves no data. The second row contains the keys of the rows of views that it changed. Each batch that
-discards posts has such a row, with the number of the batch's last entry in 16 digits. Clients with an older cursor of
-any age read it. A rebuild invalidates all cursors, so the rebuilt database starts without these rows.
+A discarded post leaves no data. The second row contains the keys of the rows of views that it changed. A batch that
+discards posts writes such a row, with the number of the batch's last entry in 16 digits. Clients with an older cursor
+of any age read it. A rebuild invalidates all cursors, so the rebuilt database starts without these rows.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def note_hash(key: bytes) -> bytes:
 def note_rows(
     get: Callable[[bytes], bytes | None], sequence: int, keys: Iterable[bytes]
 ) -> Iterator[tuple[bytes, bytes | None]]:
-    """Yield the rows of notes whose entries have numbers from `sequence` on, and None for the rows that they replace.
+    """Yield the rows of notes for entries from number `sequence`, and None for the rows that they replace.
 
     `get` reads the state before the write.
     """

@@ -34,14 +34,17 @@ def locked_by(path: Path, owner: str) -> StoreLockedError:
     """Return the error for an open store. `owner` is the process, "" for several read-only processes."""
     if not owner:
         return StoreLockedError(
-            f"the store at {path} is open read-only, in this process or another. Close it there first"
+            f"the store at {path} is open read-only, in this process or another. Close the store there first"
         )
     where = "this process" if owner == str(os.getpid()) else f"process {owner}"
     return StoreLockedError(
-        f"the store at {path} is open in {where}. Only one process at a time can open a store. Close it there first"
+        f"the store at {path} is open in {where}. Only one process at a time can open a store. Close "
+        "the store there first"
     )
 
 
 def reject_write() -> NoReturn:
     """Raise the error for writes to a read-only store."""
-    raise StorageError("cannot write to this store: it is open read-only. Open it without read_only (--read-only)")
+    raise StorageError(
+        "cannot write to this store: it is open read-only. Open the store without read_only (--read-only)"
+    )

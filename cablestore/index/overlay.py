@@ -24,7 +24,7 @@ class Overlay:
         self._order: list[bytes] = []
 
     def get(self, key: bytes) -> bytes | None:
-        """Return the value at `key` after the changes."""
+        """Return the value at `key` after the changes, None if it does not exist."""
         return self.changes[key] if key in self.changes else self._get(key)
 
     def scan(self, start: bytes, stop: bytes, *, reverse: bool = False, at_once: int = 0) -> Iterator[Row]:

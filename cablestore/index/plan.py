@@ -86,7 +86,7 @@ class PlannedWrite(NamedTuple):
     last_entry: Arrival | None
     """The last entry of a post that the write adds to the arrival log."""
     is_local: bool = False
-    """True if the write only changes the user's own values."""
+    """True if the write only changes local values of the user."""
 
 
 class Plan:
@@ -244,7 +244,7 @@ class Plan:
         return PlannedWrite(self._changes, values, self._sizes, self._append_log(), last, is_local)
 
     def _add_rows(self, post: Post, own_key: bytes) -> None:
-        """Put the rows of a new post, which do not exist yet. `own_key` is the key of the post's own row."""
+        """Put the rows of a new post. The rows must not exist yet. `own_key` is the key of the post's own row."""
         keys: list[bytes] = []
         for view in self._catalog.by_type[post.type]:
             rows, size_bytes = self._sizes.get(view.name, NO_SIZE)
@@ -336,7 +336,7 @@ class Plan:
             self._put_tombstone(stone, replace(stone, skeleton=skeleton if stone.author == target.author else None))
 
     def _put_tombstone(self, known: Tombstone | None, stone: Tombstone) -> None:
-        """Put a tombstone and the rows that follow from it. They replace those of `known`."""
+        """Put a tombstone and the rows that follow from it. They replace the rows of the tombstone `known`."""
         if stone == known:
             return
         self._targets.add(stone.target)

@@ -1,8 +1,8 @@
 """A LevelDB that is opened read-only: nothing is written into its folder.
 
-LevelDB does not have such a mode. To open a database it takes a lock, writes a new manifest, and moves the rows of the
-log to a table. So it gets an overlay: a temporary folder with links to the tables, which are immutable, and with copies
-of the manifest and the log. When LevelDB removes an obsolete table, it only removes the link.
+LevelDB does not have a read-only mode. To open a database, it locks the folder, writes a new manifest, and moves the
+rows of the log to a table. So it gets an overlay: a temporary folder with links to the tables, which are immutable, and
+with copies of the manifest and the log. When LevelDB removes an obsolete table, it only removes the link.
 
 LevelDB also merges tables during reads. In an overlay, that would write up to the size of the database. So folders with
 the names of the next tables are created: the first merge fails, and LevelDB does not start another.
@@ -82,7 +82,7 @@ def open_read_only(path: Path, tuning: Tuning | None = None, *, scratch: Path | 
             overlay = TemporaryFolder(scratch, None)
             scratch.mkdir()
     except OSError as error:
-        raise StorageError(f"cannot read the database at {path}: {error.strerror}. Check permissions") from None
+        raise StorageError(f"cannot read the database at {path}: {error.strerror}. Check its permissions") from None
     try:
         for file in copied:
             shutil.copyfile(file, overlay.path / file.name)
@@ -92,8 +92,8 @@ def open_read_only(path: Path, tuning: Tuning | None = None, *, scratch: Path | 
     except OSError as error:
         overlay.remove()
         raise StorageError(
-            f"cannot open the database at {path} over {overlay.path}: {error.strerror}. Check permissions, and the "
-            "free space in TMPDIR"
+            f"cannot open the database at {path} over {overlay.path}: {error.strerror}. Check the permissions and "
+            "the free space of both folders"
         ) from None
     except BaseException:
         overlay.remove()

@@ -249,7 +249,7 @@ class Reader:
     def confirms(self, stone: Tombstone) -> bool:
         """Return True if the post/deletes that a tombstone lists confirm it.
 
-        A missing or damaged post/delete counts as confirming.
+        A missing or damaged post/delete is ignored.
         """
         return all(self._confirms(stone, at_ms, digest) for at_ms, digest in stone.deletions)
 

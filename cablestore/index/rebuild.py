@@ -1,7 +1,7 @@
 """Building a new database from the rows that cannot be derived: posts, tombstones, local rows and the arrival log.
 
 The result has the same bytes as after storing the posts one by one. All rows are derived at once and written in key
-order, beside the old database. The caller swaps the two when the new one is complete.
+order, beside the old database. The caller swaps the databases when the new database is complete.
 """
 
 from __future__ import annotations
@@ -380,7 +380,7 @@ def add_tombstones(stones: Iterable[Tombstone], plan: Plan) -> None:
 def write_planned(target: Database, reader: Reader, catalog: Catalog, fill: Callable[[Plan], object]) -> None:
     """Create a plan for the target's current state, pass it to `fill`, and write it.
 
-    The dialect and the decryption of local-only posts are those of `reader`.
+    The plan uses the dialect of `reader`, and decrypts local-only posts like it.
     """
     with target.snapshot() as state:
         plan = Plan(reader.over(state), catalog, decode_sizes(state.get(SIZES_KEY)), None)

@@ -4,8 +4,8 @@ Nearly every post changes the same counts, sums and folds. Because only one writ
 between two of its batches.
 
 A group consists of the rows of a fold with the same key up to the last `!`, such as the heads of a channel. LevelDB
-skips all deleted rows of a group before it reads a remaining row. Each own post replaces a head, so the writer caches
-the groups of `hold`.
+skips all deleted rows of a group before it reads a remaining row. Each post of the user replaces a head, so the
+writer caches the groups of `hold`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class RecentRows:
         """All rows of groups by the prefix of their keys, None for a group that is too large."""
 
     def over(self, source: Source) -> Source:
-        """Return a source that reads cached rows from the cache, and all others from `source`, the current state."""
+        """Return a source that reads cached rows from the cache, and all other rows from `source`, the current state."""
         return _RememberedSource(self._rows, self._groups, source)
 
     def hold(self, group: bytes, source: Source) -> None:
@@ -44,7 +44,7 @@ class RecentRows:
             self._groups[group] = rows if len(rows) <= most else None
 
     def remember(self, rows: Mapping[bytes, bytes | None]) -> None:
-        """Cache the combined rows that were just written. Pass all of them, or cached values become outdated."""
+        """Cache the combined rows that were just written. Pass all combined rows, or cached values become outdated."""
         if self._groups:
             self._regroup(rows)
         if len(self._rows) + len(rows) > limits.MAX_ROWS_REMEMBERED:

@@ -4,7 +4,7 @@ A bucket is small enough to be sorted in memory. The file of a run:
 
     offset u64 big-endian of each bucket's end | the buckets, each a zstd frame of a msgpack array of [key, value]
 
-All runs of a derivation have buckets of the same ranges. `boundaries` contains the first key of each bucket but the
+All runs of a derivation have buckets of the same ranges. `boundaries` contains the first key of each bucket except the
 first.
 """
 
@@ -99,7 +99,9 @@ def read_bucket(
             try:
                 pieces += msgpack.unpackb(zstd.decompress(blob), use_list=False)
             except (zstd.ZstdError, ValueError, TypeError) as error:
-                raise ExportError(f"{folder.file(name)} is damaged: {error}. Remove this file and run again") from None
+                raise ExportError(
+                    f"{folder.file(name)} is damaged: {error}. Remove this file, then run the command again"
+                ) from None
     pieces.sort(key=key_of)
     return pieces
 
@@ -115,9 +117,9 @@ def _blob(folder: ObjectFolder, name: str, *, index: int, buckets: int) -> bytes
             file.seek(start)
             blob = file.read(stop - start)
     except (FileNotFoundError, struct.error) as error:
-        raise ExportError(f"cannot read {path}: {error}. Remove this file and run again") from None
+        raise ExportError(f"cannot read {path}: {error}. Remove this file, then run the command again") from None
     if len(blob) != stop - start:
-        raise ExportError(f"{path} ends within bucket {index}. Remove this file and run again")
+        raise ExportError(f"{path} ends within bucket {index}. Remove this file, then run the command again")
     return blob
 
 

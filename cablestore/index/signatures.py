@@ -60,7 +60,7 @@ class SignatureVerifier(ProcessBound):
 
 
 class _SharedPosts:
-    """Posts that Python threads share: each free thread takes the next one."""
+    """Posts that Python threads share: each free thread takes the next post."""
 
     def __init__(self, raws: list[bytes]) -> None:
         self._raws = raws
@@ -70,7 +70,7 @@ class _SharedPosts:
         self.helpers: list[Future[None]] = []
 
     def work(self) -> None:
-        """Verify posts until other threads have taken the rest."""
+        """Verify posts until all are verified or being verified by other threads."""
         while (place := self._take()) is not None:
             self._found[place] = is_signed(self._raws[place])
 
@@ -79,7 +79,10 @@ class _SharedPosts:
             return next(self._places, None)
 
     def results(self) -> list[bool]:
-        """Help to verify, and wait for the others. Return for each post whether its signature is valid."""
+        """Verify remaining posts in this thread, and wait for the other threads.
+
+        Return for each post whether its signature is valid.
+        """
         self.work()
         for helper in self.helpers:
             helper.result()

@@ -1,8 +1,8 @@
 """Takeover: prepare a new database to replace a live database that has changed in the meantime.
 
 The new database was built from exports. It gets the data that exports lack from the live database: later posts,
-local-only posts, claims about deleted posts, local rows and the arrival log. Posts that only one of the two has are
-logged, so that subscribers see them.
+local-only posts, claims about deleted posts, local rows and the arrival log. Posts that only one of the two databases
+has are logged, so that subscribers see them.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def _discard(rows: Iterable[Row], plan: Plan) -> None:
 
 
 def _copy_local(live: Reader, target: Database) -> None:
-    """Copy the live database's local rows to the target, which keeps its own confirmed deletions.
+    """Copy the live database's local rows to the target. The target keeps its confirmed deletions.
 
     The applicable drops are derived again when the store opens, because the target may have other posts.
     """
@@ -169,7 +169,7 @@ def _log_differences(live: Reader | None, target: Database, dialect: Dialect) ->
 
 
 def _log(events: Iterable[tuple[EventKind, bytes]], target: Database, first: int) -> int:
-    """Write events to the log, from the number `first` on. Return their number."""
+    """Write events to the log, starting with the number `first`. Return their number."""
     sequence = first
     for batch in batches(events, len):
         key, value = arrival_log.log_row(sequence, batch)

@@ -75,7 +75,10 @@ class Tombstone:
 
     @property
     def is_effective(self) -> bool:
-        """True if this store had the target, or another store claims it. Otherwise the tombstone waits for it."""
+        """True if this store had the target, or another store claims it.
+
+        Otherwise the tombstone waits for the target.
+        """
         return self.skeleton is not None
 
     @property

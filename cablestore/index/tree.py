@@ -14,8 +14,8 @@ XOR and the sum of their hashes:
 
     <prefix><set>!<node>~ -> for each part, in order: label | count u64 | XOR u8[32] | sum modulo 2^256 u8[32]
 
-The label is the rest of the part's name after the node's name. Each set, and each node with more than `leaf_rows`
-posts, has a row. The posts of a smaller node are read one by one.
+The label is the part's name without the node's name at its beginning. Each set, and each node with more than
+`leaf_rows` posts, has a row. The posts of a smaller node are read one by one.
 
 Most posts are the newest of their set. They would change all rows on the path to them. So the newest part without a
 row, the tail, is stored only in the row of the set, before its parts: size of its name u8 | name | count | XOR | sum.
@@ -394,7 +394,7 @@ class _SetChange:
         return tail if stays else self._newest()
 
     def _newest(self) -> NodePart | None:
-        """Return the newest part without a row."""
+        """Return the newest part without a row, None if the set is empty."""
         name = b""
         value = self._rows[name]
         level = 0

@@ -49,7 +49,7 @@ REVERSE_PREFIX: Final = b"!reverse!"
 OWN_PREFIX: Final = b"!x!"
 """Prefix of the keys of all custom views: `!x!<name of the view>!`."""
 _RESERVED: Final = frozenset({b"meta", b"sizes", b"arrival", b"local"})
-"""First parts of keys outside of views."""
+"""First parts of keys outside views."""
 _PREFIX: Final = re.compile(rb"!([^!\x00-\x03]+!)+")
 _OWN_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
 _NOTHING: list[Row] = []
@@ -123,9 +123,9 @@ class Fold:
     A stored value must be a part again: merging it with a new part must be the same as merging all parts.
     """
     absent_part: Callable[[Reader, bytes, bytes], bytes | None] | None = None
-    """Returns the part of a key without a row, or None if the key has no part. It is needed if `stored_value` returns
-    None for a part that counts. The arguments are a reader of the state before the write, the key, and the new part. By
-    default a key without a row has no part.
+    """Returns the part of a key without a row, or None if the key has no part. This function is needed if
+    `stored_value` returns None for a part that counts. The arguments are a reader of the state before the write, the
+    key, and the new part. By default a key without a row has no part.
     """
     census: Census | None = None
     """Counts the stored rows of the fold by group."""
@@ -315,7 +315,7 @@ class Catalog:
 
         Raises ArgumentError for a view whose keys do not begin with `!x!<name>!`, and in the same cases as `Catalog`. A
         name has up to 64 of the characters a-z, 0-9, `_`, `-` and `.`, and begins with a letter or digit. If a function
-        of these views raises, or returns rows outside of the prefixes, the write or rebuild raises CableStoreError.
+        of these views raises, or returns rows outside the prefixes, the write or rebuild raises CableStoreError.
         """
         added = tuple(views)
         for view in added:

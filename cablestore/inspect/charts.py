@@ -8,6 +8,8 @@ from typing import Final
 
 from markupsafe import Markup
 
+from cablestore.plurals import counted
+
 _DAY_MS: Final = 86_400_000
 _WEEKS: Final = 53
 _CELL: Final = 13
@@ -40,7 +42,7 @@ def calendar(days: list[tuple[int, int]]) -> Markup:
     cells = []
     for day, count in shown.items():
         x, y = (day - monday) // 7 * _CELL, (day - monday) % 7 * _CELL
-        title = f"{utc(day * _DAY_MS, '%Y-%m-%d')}: {count:,} posts"
+        title = f"{utc(day * _DAY_MS, '%Y-%m-%d')}: {counted(count, 'post')}"
         cells.append(
             f'<rect class="q{_level(count, most)}" x="{x}" y="{y}" width="11" height="11"><title>{title}</title></rect>'
         )
@@ -55,7 +57,8 @@ def day_line(days: list[tuple[int, int]], start_ms: int, end_ms: int, label: str
     most = max((count for _, count in days), default=0)
     cells = [
         f'<rect class="q{_level(count, most)}" x="{(day_ms - start_ms) / _DAY_MS * width:.1f}" y="0" '
-        f'width="{max(1.0, width - 0.5):.1f}" height="14"><title>{utc(day_ms, "%Y-%m-%d")}: {count:,} posts</title></rect>'
+        f'width="{max(1.0, width - 0.5):.1f}" height="14">'
+        f"<title>{utc(day_ms, '%Y-%m-%d')}: {counted(count, 'post')}</title></rect>"
         for day_ms, count in days
     ]
     return _svg(_LINE_WIDTH, 14, f"Posts per day: {label}", cells)
@@ -78,7 +81,7 @@ def bars(
     for start_ms, end_ms, count in found:
         height = max(2, round(count / most * _HEIGHT))
         x = (start_ms - first_ms) // step_ms * _BAR_WIDTH
-        title = f"{utc(start_ms, '%Y-%m-%d %H:%M')}: {count:,} posts"
+        title = f"{utc(start_ms, '%Y-%m-%d %H:%M')}: {counted(count, 'post')}"
         is_in = (after_ms is None or end_ms > after_ms) and (before_ms is None or start_ms < before_ms)
         rect = (
             f'<rect class="{"bar" if is_in else "bar out"}" x="{x}" y="{_HEIGHT - height}" width="{_BAR_WIDTH - 1}" '

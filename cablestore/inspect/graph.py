@@ -25,7 +25,7 @@ _COLUMN, _ROW = 260, 44
 
 
 class Placed(NamedTuple):
-    """Node with its position: the column in causal order, and the lane, which is a branch of the history."""
+    """Node with its position: the column in causal order, and the lane. A lane is a branch of the history."""
 
     node: GraphNode
     column: int

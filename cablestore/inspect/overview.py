@@ -108,7 +108,10 @@ async def arrivals(inspected: Inspected, query: Query) -> Page:
 
 
 def event_fields(sequence: int, kind: str, digest: bytes, post: Any) -> dict[str, Any]:
-    """Return the fields of an entry of the arrival log, and of its post. The latter are None if it is not stored."""
+    """Return the fields of an entry of the arrival log, and of its post.
+
+    The fields of the post are None if the post is not stored.
+    """
     return {
         "sequence": sequence,
         "kind": kind.lower(),

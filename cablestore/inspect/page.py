@@ -102,7 +102,7 @@ class Query:
         return self.given.get(name, "")
 
     def number(self, name: str, default: int | None = None) -> int | None:
-        """Return a parameter that is a whole number, `default` if it is missing."""
+        """Return a parameter that is a whole number, `default` (by default None) if it is missing."""
         text = self.text(name)
         if not text:
             return default

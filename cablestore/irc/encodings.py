@@ -73,7 +73,7 @@ def detected(stream: IO[bytes]) -> tuple[str, IO[bytes]]:
 def read_lines(stream: IO[bytes], encoding: str, used: Counter[str]) -> Iterator[str | None]:
     """Yield lines without control codes, and None for each line that exceeds the maximum length.
 
-    `used` counts the lines in each encoding except UTF-8. A file in UTF-16 or UTF-32 counts as one line.
+    `used` counts the lines in each encoding except UTF-8. A file in UTF-16 or UTF-32 adds 1.
     """
     most = limits.MAX_LOG_LINE_SIZE_BYTES
     if codecs.lookup(encoding).name.replace("-", "_").startswith(_WIDE):
@@ -96,7 +96,7 @@ def read_lines(stream: IO[bytes], encoding: str, used: Counter[str]) -> Iterator
 
 
 def _decoded(line: bytes) -> str | None:
-    """Decode a line of UTF-8, with U+FFFD for truncated characters. Returns None for other encodings."""
+    """Decode a line of UTF-8, with U+FFFD for truncated characters. Return None for other encodings."""
     try:
         return line.decode()
     except UnicodeDecodeError:

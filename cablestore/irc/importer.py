@@ -47,7 +47,7 @@ class ImportReport:
     """Verdicts on the posts: the store's verdict on new posts, and duplicate or deleted for known posts."""
     skips: Skips = field(default_factory=Skips)
     encodings: Counter[str] = field(default_factory=Counter)
-    """Number of lines that are not UTF-8, by encoding. A file in UTF-16 or UTF-32 counts as one line."""
+    """Number of lines that are not UTF-8, by encoding. A file in UTF-16 or UTF-32 adds 1."""
     cut_short: list[tuple[PurePath, int, str]] = field(default_factory=list)
     """Files that were read up to a line with an unreadable date, with the number and text of that line."""
 
@@ -178,7 +178,7 @@ def import_logs(
 ) -> ImportReport:
     """Store the lines of logs. Skip lines that are already stored from any log with the same seed phrase.
 
-    An interrupted import can be run again.
+    Call it again after an interruption.
     """
     report, found = ImportReport(), list(logs)
     _keep_names(store, found)
@@ -212,7 +212,7 @@ def import_logs(
 
 
 def _add_all(writer: _Writer, converter: LogConverter, events: Iterable[LogEvent]) -> int:
-    """Store all events of a file that begins after the stored posts. Returns the time of its latest event."""
+    """Store all events of a file that begins after the stored posts. Return the time of its latest event."""
     latest_ms = _NEVER_MS
     for event in events:
         latest_ms = max(latest_ms, event.at_ms)
@@ -222,7 +222,7 @@ def _add_all(writer: _Writer, converter: LogConverter, events: Iterable[LogEvent
 
 
 def _add_new(writer: _Writer, converter: LogConverter, known: StoredChannel, events: Iterator[LogEvent]) -> int:
-    """Store the events of a file that are not stored yet. Returns the time of its latest event."""
+    """Store the events of a file that are not stored yet. Return the time of its latest event."""
     latest_ms = _NEVER_MS
     while part := list(islice(events, _PART_EVENTS)):
         latest_ms = max(latest_ms, *(event.at_ms for event in part))

@@ -72,7 +72,7 @@ class LogFormat:
     """True if its client writes the mark of a channel, such as `#`, into file names."""
 
     def parse(self, line: str) -> LogLine | None:
-        """Parse a line. Returns None if no rule matches."""
+        """Parse a line. Return None if no rule matches."""
         start, time, day = 0, None, None
         if self.has_dates_in_words:
             start = line.find("] ") + 2

@@ -52,12 +52,18 @@ def _date_of(match: re.Match[str]) -> date | None:
 
 
 def year_in_path(path: PurePath) -> int | None:
-    """Return the year after which the innermost such folder is named, None without such a folder."""
+    """Return the year in the name of the innermost folder that is named after a year.
+
+    Return None without such a folder.
+    """
     return next((int(part) for part in reversed(path.parts[:-1]) if re.fullmatch(YEAR, part)), None)
 
 
 def marked_part(path: PurePath) -> tuple[int, str, str] | None:
-    """Return the part of a path that marks a channel, if any: its index, the text before the mark, and the channel."""
+    """Return the part of a path that marks a channel: its index, the text before the mark, and the channel.
+
+    Return None without such a part.
+    """
     for index, part in reversed(list(enumerate(path.parts))):
         before, mark, name = part.partition("#")
         if not mark and part.startswith("&"):

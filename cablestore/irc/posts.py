@@ -65,7 +65,7 @@ class LogConverter:
             self._time_ms += max(0, WITHOUT_SECONDS_MS - self._time_ms % SECOND_MS)
         if event.kind is LineKind.RENAME:
             person = self._renamed(event)
-            if not person.is_named:  # a later import recognises the person by this name
+            if not person.is_named:  # a later import recognizes the person by this name
                 yield from self._introduced(person, event.nick, event)
             self._present.pop(folded(event.nick), None)
             self._present[folded(event.text)] = person

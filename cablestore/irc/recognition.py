@@ -11,7 +11,7 @@ from cablestore.irc.formats import FORMATS, UBUNTU, UBUNTU_BY_DAY, WEECHAT, WEEC
 from cablestore.irc.lines import LineKind, LogFormat, NotALogError, shortened
 
 SAMPLE_LINES: Final = 200
-"""Number of lines that are read to recognise a file's format."""
+"""Number of lines that are read to recognize a file's format."""
 FEW_LINES: Final = 40
 """Number of lines after which formats that parse clearly fewer lines than the best format are excluded."""
 _CLEARLY_FEWER: Final = 0.8

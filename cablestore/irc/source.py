@@ -36,7 +36,7 @@ _UNREAD: Final = {b"7z\xbc\xaf\x27\x1c": "7z", b"Rar!": "RAR", b"\x28\xb5\x2f\xf
 class LogStream:
     """File of lines: its path, including the archives that contain it, and its number within its source.
 
-    Read `stream` before you request the next file, which may close it. `size_bytes` is for progress.
+    Read `stream` before you request the next file, which may close it. Use `size_bytes` to report progress.
     """
 
     path: PurePath
@@ -373,7 +373,7 @@ class _Forward:
         if self._left < 0:
             raise ArgumentError(
                 f"{self._name} contains an entry whose header is too large: the maximum is "
-                f"{limits.MAX_LOG_ENTRY_HEADER_SIZE_BYTES:,} bytes. Extract it first"
+                f"{limits.MAX_LOG_ENTRY_HEADER_SIZE_BYTES:,} bytes. Extract the archive first"
             )
         found = self._file.read(size_bytes)
         self._position += len(found)
@@ -402,14 +402,16 @@ def _zip_entries(reading: _Reading, name: PurePath, file: IO[bytes]) -> Iterator
             if stat.S_IFMT(entry.external_attr >> 16) not in (0, stat.S_IFREG, stat.S_IFDIR):
                 raise ArgumentError(
                     f"{name} contains a special file, {_shown(entry.filename)}: only files and folders are supported. "
-                    "Extract it first"
+                    "Extract the archive first"
                 )
             if entry.flag_bits & 1:
-                raise ArgumentError(f"{name} contains an encrypted entry, {_shown(entry.filename)}. Extract it first")
+                raise ArgumentError(
+                    f"{name} contains an encrypted entry, {_shown(entry.filename)}. Extract the archive first"
+                )
             if entry.is_dir() or _is_hidden(path.relative_to(name)):
                 continue
             unreadable = ArgumentError(
-                f"{name} uses an unsupported compression for {_shown(entry.filename)}. Extract it first"
+                f"{name} uses an unsupported compression for {_shown(entry.filename)}. Extract the archive first"
             )
             if entry.compress_type == zipfile.ZIP_LZMA:  # its dictionary may use any amount of memory
                 raise unreadable
@@ -437,8 +439,7 @@ def _inside(archive: PurePath, name: str) -> PurePath:
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts:
         raise ArgumentError(
-            f"unsafe path in {archive}: the entry {_shown(name)} is outside of the archive. Nothing was imported from "
-            "it"
+            f"unsafe path in {archive}: the entry {_shown(name)} is outside the archive. Nothing was imported from it"
         )
     return PurePath(archive, path)
 

@@ -119,7 +119,10 @@ class StoredChannel:
                         yield (nick, post_type, _text_of(post)), StoredPost(post.timestamp_ms, digest, person)
 
     def _deletion_of(self, event: LogEvent) -> StoredPost | None:
-        """Return the deleted post of a line. Its text is not available, so the time must be equal."""
+        """Return the deleted post of a line, or None.
+
+        The text of the post is not available, so the time must be equal.
+        """
         if not self._deleted:
             return None
         for person in self._roster.named(event.nick):

@@ -212,7 +212,7 @@ def _inspected(
 
 
 def _inspect(source: Path, root: Path, found: LogStream, options: Options) -> LogFile | None:
-    """Recognise a file. Returns None for a file without lines."""
+    """Recognize a file. Return None for a file without lines."""
     encoding, stream = detected(found.stream)
     encoding = options.encoding or encoding
     lines, seen = _sampled(replace(found, stream=stream), encoding), list[str]()

@@ -5,4 +5,4 @@ from __future__ import annotations
 from typing import Final
 
 MAX_LIVE_PAGES: Final = 64
-"""Open pages to which changes are sent. Each keeps a connection open; a browser opens at most six."""
+"""Maximum number of open pages to which changes are sent. Each keeps a connection open; a browser opens at most six."""

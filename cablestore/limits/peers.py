@@ -5,78 +5,83 @@ from __future__ import annotations
 from typing import Final
 
 MAX_TTL: Final = 16
-"""Hops over which a legacy request may be forwarded (wire.md draft 1, 5.2.1). Existing clients reject more."""
+"""Maximum number of hops over which a legacy request may be forwarded (wire.md draft 1, 5.2.1). Existing clients reject
+more."""
 
 MAX_MESSAGE_SIZE_BYTES: Final = 8_388_608
-"""One message of a peer: 260,000 hashes. Longer messages are rejected before their bytes are read."""
+"""Maximum size of one message of a peer: 260,000 hashes. Longer messages are rejected before their bytes are read."""
 
 MAX_NAMES_PER_MESSAGE: Final = 65_536
-"""Channels in one message. Decoding them blocks the event loop for 40 ms; further channels are requested by offset."""
+"""Maximum number of channels in one message. Decoding them blocks the event loop for 40 ms; further channels are
+requested by offset."""
 
 MAX_EMPTY_MESSAGES: Final = 16
-"""Consecutive messages of length 0. cable.rs writes one after some of its messages."""
+"""Maximum number of consecutive messages of length 0. cable.rs writes one after some of its messages."""
 
 MAX_REQUESTS_ALIVE: Final = 4_096
-"""Unanswered and live requests of one peer: two for each of 2,000 channels. Further requests end at once."""
+"""Maximum number of unanswered and live requests of one peer: two for each of 2,000 channels. Further requests end at
+once."""
 
 MAX_LIVE_ALIKE: Final = 64
-"""Equal live requests of one peer, each of which receives all new posts. A peer that forwards requests of other peers
-may need several."""
+"""Maximum number of equal live requests of one peer, each of which receives all new posts. A peer that forwards
+requests of other peers may need several."""
 
 MAX_LIVE_CHANNELS: Final = 1_024
-"""Channels for which a node has live requests at one peer, two requests each. It polls further channels every
-minute."""
+"""Maximum number of channels for which a node has live requests at one peer, two requests each. The node polls further
+channels every minute."""
 
 MAX_UNSEEN_CHANNELS: Final = 65_536
-"""Channels without stored posts that one peer lists and that are requested from it: 10 MB of memory. A channel stops
-counting when its first post is stored."""
+"""Maximum number of channels without stored posts that one peer lists and that are requested from it: 10 MB of memory.
+A channel stops counting when its first post is stored."""
 
 LIST_EVERY_S: Final = 10.0
 """Interval of channel list requests to a peer. Other cablestores announce new channels, so a node requests their lists
 only every sixth time."""
 
 CHANNELS_REQUESTED_EVERY_S: Final = 0.5
-"""Time after a channel list request before the next one to a store that announces new channels. The next request covers
-all channels announced meanwhile."""
+"""Time between two channel list requests to a store that announces new channels. The second request covers all channels
+announced meanwhile."""
 
 MAX_HASHES_PER_REQUEST: Final = 10_000
-"""Posts in one post request. A longer request ends at once. Existing clients request at most 4,096."""
+"""Maximum number of posts in one post request. A longer request ends at once. Existing clients request at most
+4,096."""
 
 MAX_HASHES_PER_RESPONSE: Final = 128
-"""Hashes in one response, 4 kB. The peer can request the first posts before the last hash arrives, and a broken link
-loses few hashes. Further hashes follow in further responses."""
+"""Maximum number of hashes in one response, 4 kB. The peer can request the first posts before the last hash arrives,
+and a broken link loses few hashes. Further hashes follow in further responses."""
 
 MAX_PAGE_HASHES: Final = 1_000_000
-"""Hashes of one page of history. A node requests longer pages only where more posts than fit into a page have the same
-time."""
+"""Maximum number of hashes of one page of history. A node requests longer pages only where more posts than fit into a
+page have the same time."""
 
 MAX_HASHES_PER_ANSWER: Final = 1_000_000
-"""Hashes in all responses to one request that is not live. A longer answer is cancelled."""
+"""Maximum number of hashes in all responses to one request that is not live. A longer answer is cancelled."""
 
 MAX_POST_RESPONSE_SIZE_BYTES: Final = 1_048_576
-"""Posts in one response. Some clients read only the first response; the 4,096 posts that they request fit into it."""
+"""Maximum size of the posts in one response. Some clients read only the first response; the 4,096 posts that they
+request fit into it."""
 
 POST_RESPONSE_PIECE_SIZE_BYTES: Final = 4_096
 """Posts in one response to another cablestore, which reads several responses. A broken link loses at most one
 response."""
 
 REQUESTS_REMEMBERED: Final = 1_024
-"""Ids of this node's concluded requests. A response to one of them is late; a response to an unknown id counts as a
+"""Ids of this node's concluded requests. A response to one of them is late; a response to an unknown id is a
 fault of the peer."""
 
 ANSWER_TIMEOUT_S: Final = 20.0
-"""Time without an answer after which a request is abandoned. Existing clients do not answer requests for posts that
+"""Time without an answer before the node abandons a request. Existing clients do not answer requests for posts that
 they lack."""
 
 SLOW_MESSAGE_S: Final = 1.0
-"""Time during which a message arrives incompletely. After this time, requests are not abandoned while further bytes
-arrive."""
+"""Maximum time between complete messages on a fast link. After this time, received bytes belong to a long message, and
+all timeouts restart when further bytes arrive."""
 
 MAX_METRICS_CLIENTS: Final = 32
-"""Concurrent clients of the metrics page, one thread each. Only a few programs read it."""
+"""Maximum number of concurrent clients of the metrics page, one thread each. Only a few programs read it."""
 
 METRICS_TIMEOUT_S: Final = 10.0
-"""Time within which a client of the metrics page must send its request and read the answer. Prometheus waits equally
+"""Maximum time for a client of the metrics page to send its request and read the answer. Prometheus waits equally
 long."""
 
 TIMEOUTS_EVERY_S: Final = 1.0
@@ -97,14 +102,16 @@ ROUTE_HASHES_REMEMBERED: Final = 10_000
 hash may be passed on twice."""
 
 MAX_PENDING_HASHES_PER_PEER: Final = 65_536
-"""Hashes of one peer that wait to be fetched, 10 MB. The next pass finds the peer's further posts again."""
+"""Maximum number of hashes of one peer that wait to be fetched, 10 MB. The next pass finds the peer's further posts
+again."""
 
 MAX_HASHES_REMEMBERED: Final = 65_536
-"""Hashes of posts that disconnected peers did not deliver, 6 MB. They are requested from the next peers at once. The
-oldest are forgotten first."""
+"""Maximum number of hashes of posts that disconnected peers did not deliver, 6 MB. They are requested from the next
+peers at once. The oldest are forgotten first."""
 
 MAX_RECEIVED_REMEMBERED: Final = 4_096
-"""Posts that a peer sent last, 400 kB. They are not announced to the peer, which ignores announcements of older posts."""
+"""Maximum number of posts that a peer sent last, 400 kB. They are not announced to the peer, which ignores
+announcements of older posts."""
 
 FETCH_POSTS: Final = 500
 """Posts in one post request of a node: an answer of some 120 kB. A slow link uses shorter requests."""
@@ -113,7 +120,8 @@ FETCH_POSTS_LEAST: Final = 16
 """Smallest number of posts in one request while more are pending. A request and its conclusion take 40 bytes."""
 
 FETCHES_OPEN: Final = 4
-"""Open post requests at one peer: enough to keep it busy, so few that other peers can take over the rest."""
+"""Open post requests at one peer: enough to keep the peer busy, but few enough to request other posts from other
+peers."""
 
 FLOW_FIRST_SIZE_BYTES: Final = 8_192
 """First window, in bytes of posts in flight, of a new link: 1.6 s at 5 kB/s. Each batch can at most double
@@ -129,13 +137,13 @@ PAGE_HASHES_LEAST: Final = 128
 """Shortest page of history requested from a slow peer: hashes of some 30 kB of posts."""
 
 OFFERS_REMEMBERED: Final = 3
-"""Alternative peers remembered for each post, in case the first one does not deliver it."""
+"""Alternative peers remembered for each post, in case the first peer does not deliver the post."""
 
 MAX_PEERS: Final = 2_000
-"""Connections of one node. Each uses a file descriptor and, while idle, some 30 kB."""
+"""Maximum number of connections of one node. Each uses a file descriptor and, while idle, some 30 kB."""
 
 MAX_OVERLAP_POSTS: Final = 256
-"""Posts of a channel that a peer without reconciliation lists again after a reconnection: 8 kB."""
+"""Maximum number of posts of a channel that a peer without reconciliation lists again after a reconnection: 8 kB."""
 
 BACKGROUND_PAGE_HASHES: Final = 256
 """Hashes in one page of the full pass in the background: eight seconds at its rate."""
@@ -148,83 +156,86 @@ RESERVED_DESCRIPTORS: Final = 512
 allowed number. Peer connections use the rest."""
 
 MAX_EARLY_POSTS: Final = 16_384
-"""Posts rejected as too far ahead that are requested again when the clock allows it: 4 MB. If there are more, the
-channels of all peers are requested again instead."""
+"""Maximum number of posts rejected as too far ahead that are requested again when the clock allows it: 4 MB. If there
+are more, the channels of all peers are requested again instead."""
 
 MAX_MARKS_PER_PEER: Final = 65_536
-"""Channels of one peer with a mark up to which their history is stored: as many as one response lists. The marks of the
-least recently synced channels are dropped first."""
+"""Maximum number of channels of one peer with a mark up to which their history is stored: as many as one response
+lists. The marks of the least recently synced channels are dropped first."""
 
 MAX_MARKS: Final = 131_072
-"""Marks of the channels of all peers together: 13 MB on disk, in one file. The marks of the least recently synced peers
-are dropped first."""
+"""Maximum number of marks of the channels of all peers together: 13 MB on disk, in one file. The marks of the least
+recently synced peers are dropped first."""
 
 MAX_PEERS_REMEMBERED: Final = 1_000
-"""Peers with marks of channels. The marks of the least recently synced peers are dropped first."""
+"""Maximum number of peers with marks of channels. The marks of the least recently synced peers are dropped first."""
 
 MAX_PEER_EVENTS: Final = 1_024
-"""Peer events that wait for one reader. Above this number, one `PeerEventsMissed` replaces all of them."""
+"""Maximum number of peer events that wait for one reader. Above this number, one `PeerEventsMissed` replaces all of
+them."""
 
 MAX_INVITATION_PEERS: Final = 32
-"""Peers in one invitation: enough to find one that is online, few enough to try in turn."""
+"""Maximum number of peers in one invitation: enough to find one that is online, few enough to try in turn."""
 
 MAX_INVITATION_SIZE_CHARACTERS: Final = 16_384
-"""Length of an invitation: the maximum number of peers with long names, and the largest seed. A wrong file is rejected
-early."""
+"""Maximum length of an invitation: the maximum number of peers with long names, and the largest seed. A wrong file is
+rejected early."""
 
 MAX_PEERS_PER_ADDRESS: Final = 256
-"""Connections from one IPv4 address, or from one IPv6 network (/64). Many people may share an address behind a
-router."""
+"""Maximum number of connections from one IPv4 address, or from one IPv6 network (/64). Many people may share an address
+behind a router."""
 
 MAX_HANDSHAKES: Final = 64
-"""Concurrent handshakes. A peer that sends 48 bytes costs a millisecond of arithmetic."""
+"""Maximum number of concurrent handshakes. A peer that sends 48 bytes costs a millisecond of arithmetic."""
 
 MAX_HANDSHAKES_PER_ADDRESS: Final = 16
-"""Concurrent handshakes with one address, so that a peer that completes none does not lock out others."""
+"""Maximum number of concurrent handshakes with one address, so that a peer that completes none does not lock out
+others."""
 
 HANDSHAKE_TIMEOUT_S: Final = 10.0
-"""Time within which a handshake must complete, counted from the start of the connection."""
+"""Maximum time from the start of a connection to the end of its handshake."""
 
 EYEBALLS_DELAY_S: Final = 0.25
 """Delay before the next address of a host is tried in parallel (RFC 8305 5)."""
 
 NAME_FRESH_S: Final = 60.0
-"""Time for which the addresses of a host are reused without another look-up, unless they do not answer."""
+"""Time that the node reuses the addresses of a host without another look-up, unless they do not answer."""
 
 NAME_PATIENCE_S: Final = 2.0
 """Time to wait for a name server before the host's earlier addresses are used."""
 
 MAX_KNOWN_HOSTS: Final = 256
-"""Hosts whose addresses are cached: the latest ones. A node connects to fewer peers by name."""
+"""Maximum number of hosts whose addresses are cached. The node forgets the oldest first. A node connects to fewer peers
+by name."""
 
 MIN_MESSAGE_BYTES_PER_S: Final = 100
-"""Receive rate of a message below which a second counts as slow. The slowest links in use carry thousands."""
+"""Minimum receive rate of a message. A second below it is slow. The slowest links in use carry thousands."""
 
 MAX_SLOW_S: Final = 60
-"""Number of slow seconds of one message after which the node disconnects the peer."""
+"""Slow seconds that one message may take before the node disconnects the peer."""
 
 MAX_SLOW_FIRST_S: Final = 20
-"""Number of slow seconds of the first message after which the node disconnects the peer. The limit is lower than
-MAX_SLOW_S, because the peer has not sent a complete message yet."""
+"""Slow seconds that the first message may take before the node disconnects the peer. The limit is lower than MAX_SLOW_S,
+because the peer has not sent a complete message yet."""
 
 IDLE_TIMEOUT_S: Final = 600.0
-"""Time without a byte after which a connection without live requests is closed. Cable has no ping."""
+"""Time without a byte before the node closes a connection without live requests. Cable does not define a ping."""
 
 KEEPALIVE_AFTER_S: Final = 20
-"""Seconds of silence after which the system probes whether the peer's machine is reachable."""
+"""Seconds of silence before the system probes whether the peer's machine is reachable."""
 
 KEEPALIVE_EVERY_S: Final = 8
 """Seconds between two probes of the system."""
 
 KEEPALIVE_PROBES: Final = 3
-"""Unanswered probes after which the system closes the connection: 44 seconds after the last sign of life."""
+"""Number of unanswered probes before the system closes the connection: 44 seconds after the last sign of life."""
 
 UNACKNOWLEDGED_TIMEOUT_S: Final = 25.0
-"""Time without an acknowledgement of sent bytes after which a connection is closed. Without this limit, the system
+"""Time without an acknowledgement of sent bytes before the node closes the connection. Without this limit, the system
 waits a quarter of an hour. A peer that reports a full window is exempt: it reads slowly."""
 
 SILENCE_S: Final = 20.0
-"""Time without a byte after which a node requests a sign of life from the peer. With encryption, these requests cost at
+"""Time without a byte before a node requests a sign of life from the peer. With encryption, these requests cost at
 most 8 kB an hour in each direction."""
 
 LIFE_SIGN_TIMEOUT_S: Final = 12.0
@@ -239,7 +250,7 @@ LONGEST_RETRY_S: Final = 45.0
 that returns is reached within 60 seconds."""
 
 WORKING_S: Final = 2.0
-"""Time that a connection must last to count as a success. A peer that rejects a connection closes it at once."""
+"""Minimum duration of a successful connection. A peer that rejects a connection closes it at once."""
 
 BROKEN_RETRY_S: Final = 0.2
 """Delay after a working connection breaks. On a link that breaks every five seconds, a delay of one second would lose a
@@ -250,17 +261,17 @@ EARLY_RETRY_EVERY_S: Final = 10.0
 attempts."""
 
 MAX_KEY_WARNINGS: Final = 1_024
-"""Addresses for which a node remembers its warning about another cabal key, some 100 bytes each."""
+"""Maximum number of addresses for which a node remembers its warning about another cabal key, some 100 bytes each."""
 
 END_TIMEOUT_S: Final = 3.0
 """Time for a peer to read the remaining bytes and to end its side of an encrypted stream (handshake.md 4.4)."""
 
 GRACE_S: Final = 1.0
-"""Time that a stopping node waits for a peer to request a post of the local user, from its announcement on."""
+"""Time that a stopping node waits for a peer to request a post of the local user after its announcement."""
 
 MAX_ANNOUNCED_REMEMBERED: Final = 256
-"""Own posts that were announced to one peer and not requested yet, and whose announcement times are remembered. The
-oldest are forgotten first."""
+"""Maximum number of posts of the local user that the node announced to one peer, and that the peer has not requested
+yet. The node remembers the times of these announcements, and forgets the oldest first."""
 
 BLOCK_NOTICE_S: Final = 10.0
 """Time for a blocked peer to fetch the post/block that notifies it (moderation.md 5.1.4)."""
@@ -273,23 +284,28 @@ SLOW_READER_SIZE_BYTES: Final = 16_384
 system queues as many unsent bytes again."""
 
 MAX_QUEUED_SIZE_BYTES: Final = 8_388_608
-"""Bytes queued to one peer. Above it, the peer is disconnected, because it reads slower than posts arrive."""
+"""Maximum number of bytes queued to one peer. Above this limit, the node disconnects the peer, because it reads slower
+than posts arrive."""
 
 MAX_QUEUED_TOTAL_SIZE_BYTES: Final = 268_435_456
-"""Bytes queued to all peers together. Above it, the peers with the longest queues are disconnected."""
+"""Maximum number of bytes queued to all peers together. Above this limit, the node disconnects the peers with the
+longest queues."""
 
 MAX_INGEST_QUEUE_SIZE_BYTES: Final = 16_777_216
-"""Posts that wait to be verified and stored. Above it, the node stops reading from peers that send more."""
+"""Maximum size of the posts that wait to be verified and stored. Above this limit, the node stops reading from peers
+that send more."""
 
 MAX_INSPECTED_QUEUE_SIZE_BYTES: Final = 16_777_216
-"""Posts and hashes for other peers that wait to be inspected. Above it, the node stops reading from peers that send
-more."""
+"""Maximum size of the posts and hashes for other peers that wait to be inspected. Above this limit, the node stops
+reading from peers that send more."""
 
 MAX_FAULTS: Final = 100
-"""Protocol violations of one peer before it is disconnected. Honest peers may occasionally be late or confused."""
+"""Maximum number of protocol violations of one peer before the node disconnects the peer. Honest peers may occasionally
+be late or confused."""
 
 MAX_INVALID_POSTS: Final = 10
-"""Malformed or wrongly signed posts of one peer before it is disconnected. Honest peers verify posts first."""
+"""Maximum number of malformed or wrongly signed posts of one peer before the node disconnects the peer. Honest peers
+verify posts first."""
 
 LOOP_SHARE: Final = 0.25
 """Share of the event loop's time for the messages of one peer. Above it, the node pauses reading from the peer."""
@@ -310,32 +326,33 @@ PART_SIZE_ANSWERED_BYTES: Final = 262_144
 """Bytes of posts read for one peer in a turn. The next peer follows."""
 
 PARTS_SHRINK: Final = 64
-"""Divisor of the next part for a peer that reads slowly: 31 hashes or 4 kB of posts. Each part that it reads at once
-doubles the next one."""
+"""Divisor of the next part for a peer that reads slowly: 31 hashes or 4 kB of posts. Each part that the peer reads at
+once doubles the next part."""
 
 MAX_RATES_REMEMBERED: Final = 65_536
-"""Authors and addresses whose posts per minute are counted, 15 MB. The least recently active are forgotten: after a
-pause, they may send at the full rate again."""
+"""Maximum number of authors and addresses whose posts per minute are counted, 15 MB. The least recently active are
+forgotten: after a pause, they may send at the full rate again."""
 
 MAX_REJECTIONS_REMEMBERED: Final = 65_536
-"""Posts that the policy or the quota rejected and that are not fetched again, 10 MB. The oldest are forgotten first, and
-a peer that still offers them sends them once more."""
+"""Maximum number of posts that the policy or the quota rejected and that are not fetched again, 10 MB. The oldest are
+forgotten first, and a peer that still offers them sends them once more."""
 
 MAX_POSTPONED_POSTS: Final = 16_384
-"""Posts of authors above their rate, and posts that the policy command did not judge, 4 MB. If there are more, the
-channels of all peers are requested again instead."""
+"""Maximum number of posts of authors above their rate, and of posts that the policy command did not judge, 4 MB. If
+there are more, the channels of all peers are requested again instead."""
 
 POSTPONED_S: Final = 60.0
-"""Minimum time after which postponed posts are requested again."""
+"""Minimum time before the node requests postponed posts again."""
 
 POSTPONED_OVERFLOW_S: Final = 600.0
-"""Time after which channels are requested again because too many posts were postponed."""
+"""Time before the node requests channels again because it postponed too many posts."""
 
 MAX_JUDGED_SIZE_BYTES_PER_PEER: Final = 1_048_576
-"""Posts of one peer that wait for the policy. Above it, the node stops reading from the peer."""
+"""Maximum size of the posts of one peer that wait for the policy. Above this limit, the node stops reading from the
+peer."""
 
 MAX_COMMAND_POSTS: Final = 1_024
-"""Posts that the policy command judges at a time. Further posts wait."""
+"""Maximum number of posts that the policy command judges at a time. Further posts wait."""
 
 QUOTA_MARGIN: Final = 0.1
 """Share of the smaller quota limit. While less room than this is left, only some posts are accepted."""

@@ -52,7 +52,7 @@ class BackupState:
     to: str = ""
     """The path or URI of the backups, "" without regular backups."""
     last_ms: int | None = None
-    """The time of the last complete backup, None if there is none or it cannot be read."""
+    """The time of the last complete backup, None without a backup or if the time cannot be read."""
     failure: str = ""
     """Why the last attempt failed, "" if it succeeded."""
     failures: int = 0
@@ -63,7 +63,7 @@ class BackupState:
 def wait_ms(last_ms: int | None, now_ms: int, every_ms: int) -> int:
     """Return the time until a task is due that last ran at `last_ms`.
 
-    It is due at once if it never ran, or if the clock was set back.
+    The task is due at once if it never ran, or if the clock was set back.
     """
     if last_ms is None or last_ms > now_ms:
         return 0
@@ -85,7 +85,7 @@ class BackupSchedule:
         """The present state. It may be read in any thread."""
 
     def change(self, plan: BackupPlan | None) -> None:
-        """Follow another plan from now on. None ends regular backups."""
+        """Replace the plan. None ends regular backups."""
         if plan != self._plan:
             self._plan = plan
             self._failed_at_ms = None
@@ -138,7 +138,7 @@ class BackupSchedule:
         return (manifest.made_ms or None) if is_own else None  # older formats have no time
 
     def _noted_ms(self, plan: BackupPlan) -> int | None:
-        """Record the new backup in the store's folder, and return its time."""
+        """Record the last backup in the store's folder, and return its time. Return None without a backup."""
         last_ms = self._last_ms(plan)
         if self._store.path is not None and last_ms is not None:
             note_backup(self._store.path, last_ms, folder_of(plan.to))
@@ -201,7 +201,7 @@ def _kind_of(reason: str) -> str:
 
 @asynccontextmanager
 async def _checkpoint(store: CableStore) -> AsyncIterator[Path]:
-    """Yield a checkpoint of a store. It is written and removed in threads."""
+    """Yield a checkpoint of a store. Threads write and remove the checkpoint."""
     context = checkpoint(store)
     copy = await asyncio.to_thread(context.__enter__)
     try:

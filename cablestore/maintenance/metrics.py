@@ -19,7 +19,7 @@ class MaintenanceMetrics(Collector):
         self._removed = removed
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the present values. Without regular backups, there are no values for them."""
+        """Yield the present values. Without regular backups, values of backups are left out."""
         state = self._backup()
         if state.to:
             yield CounterMetricFamily("cablestore_backup_failures", "Failed attempts to back up", state.failures)

@@ -43,7 +43,7 @@ class Retention:
         """`removed` at the last compaction."""
 
     def change(self, ages: KeepAges) -> None:
-        """Apply other ages from now on. A removal in progress ends after its present step."""
+        """Replace the ages. A removal in progress ends after its present step."""
         if ages != self._ages:
             self._ages = ages
             self._changed.set()
@@ -81,7 +81,7 @@ class Retention:
     def remove_old(self) -> int:
         """Remove all posts that are too old now. Return their number.
 
-        After each step, it waits `limits.RETENTION_PAUSE_RATIO` times as long as the step took, for other requests.
+        After each step, this waits `limits.RETENTION_PAUSE_RATIO` times as long as the step took, for other requests.
         """
         now_ms, chosen = self._clock(), self._ages
         ages = chosen.of(self._store.dialect)

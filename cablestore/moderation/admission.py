@@ -26,7 +26,7 @@ _MAY_DECIDE: Final = MODERATION_TYPES | {DELETE}
 
 
 def add_all(plan: Plan, moderation: AppliedModeration | None, posts: list[Post], signed: list[bool]) -> list[Verdict]:
-    """Add posts with a valid signature to a plan, unless moderation rejects them. Returns the verdict on each post."""
+    """Add posts with a valid signature to a plan, unless moderation rejects them. Return the verdict on each post."""
     if moderation is None:
         return [plan.add(post) if ok else Verdict.BAD_SIGNATURE for post, ok in zip(posts, signed, strict=True)]
     # Actions and deletions are first, in their order, because they decide about the other posts of the batch.

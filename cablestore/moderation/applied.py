@@ -114,7 +114,7 @@ class AppliedModeration:
         return None if block is None or post.type in KEPT_TYPES else (Verdict.BLOCKED, block)
 
     def _blocking(self, post: Post) -> tuple[ModerationAct | None, int]:
-        """Return the block that rejects a post, None if there is none, and the time of the block (4.6, 4.6.1).
+        """Return the block that rejects a post and the time of the block (4.6, 4.6.1), or (None, 0).
 
         A post that ends a block on the local user is not rejected by this block.
         """
@@ -132,7 +132,7 @@ class AppliedModeration:
         return block, block.timestamp_ms
 
     def dropping(self, post: Post) -> ModerationAct | None:
-        """Return the action that rejects or removes a post.
+        """Return the action that rejects or removes a post, None without such an action.
 
         Only actions of the local user remove the user's own posts.
         """

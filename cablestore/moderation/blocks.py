@@ -2,8 +2,8 @@
 
 The actions on the user are applied in order of (timestamp, hash), each to the state after the earlier actions:
 
-* Actions of the local user take effect. Others take effect if they are applicable (4.4.3, 4.4.5) and the local user has
-  no earlier relevant action (4.4.5 rule 1). An overruled action changes nothing.
+* Actions of the local user take effect. Actions of other users take effect if they are applicable (4.4.3, 4.4.5) and
+  the local user has no earlier relevant action (4.4.5 rule 1). An overruled action changes nothing.
 * A block with `drop=1` that takes effect drops all posts of the user (5.1.4). The drop ends with the first later
   unblock that takes effect, or by which the author of the block undoes it (4.4.2).
 * When the drop ends, posts dated up to the unblock stay dropped (5.1.5). Later unblocks do not change that.
@@ -40,7 +40,7 @@ class BlockState(NamedTuple):
     """State of the blocks of one user after all actions on it.
 
     `in_force` is the post/block or post/unblock in force, `since_ms` the start of the present uninterrupted block.
-    `drops` contains an entry for each block that drops posts. The last entry covers all posts of the others.
+    `drops` contains an entry for each block that drops posts. The last entry covers all posts of the other entries.
     """
 
     in_force: ModerationAct | None = None
@@ -94,7 +94,7 @@ class _Timeline:
             self._block(act)
 
     def _find_in_force(self) -> ModerationAct | None:
-        """Return the latest action of the local user, otherwise the latest action of others (4.4.5).
+        """Return the latest action of the local user, otherwise the latest action of others (4.4.5), otherwise None.
 
         A private block of the local user takes precedence (4.5.1).
         """
@@ -117,7 +117,7 @@ def _undoes(act: ModerationAct, old: ModerationAct) -> bool:
 
 
 def _after_unblock(drop: UserDrop, unblock: ModerationAct, takes_effect: bool) -> UserDrop | None:
-    """Return the rest of a drop after an unblock, None if it ends."""
+    """Return the drop that remains after an unblock, None if the drop ends."""
     if not takes_effect and not _undoes(unblock, drop.act):
         return drop
     if unblock.drops:

@@ -33,7 +33,7 @@ _REMEMBERED: Final = frozenset({INFO, DELETE})
 def changed(plan: Plan, before: AppliedModeration | None, claims: Sequence[Consent] = ()) -> AppliedModeration | None:
     """Return the moderation after a plan, and add the resulting local rows to the plan.
 
-    `claims` are statements that the plan remembers without their post/infos.
+    Return None in an unmoderated store. `claims` are statements that the plan remembers without their post/infos.
     """
     unsaid: list[Consent | ModerationAct] = []
     if not _REMEMBERED.isdisjoint(plan.types):
@@ -61,7 +61,7 @@ def decided(
     *,
     since: Position = BEGINNING,
 ) -> AppliedModeration:
-    """Return the moderation after the present content of a plan. Does not add the local rows of drops.
+    """Return the moderation after the present content of a plan. Do not add the local rows of drops.
 
     `before` is the moderation at position `since` of the plan. `claims` are statements that the plan remembers without
     their post/infos. `unsaid` are remembered statements and actions that the plan forgets.

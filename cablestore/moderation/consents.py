@@ -1,7 +1,7 @@
 """Consents that outlive their post/infos: statements about roles in posts that the store rejects, drops or discards.
 
-At most `limits.MAX_CONSENTS_REMEMBERED` per user are remembered. Above this, claims are forgotten first, then the oldest
-signed statements.
+At most `limits.MAX_CONSENTS_REMEMBERED` per user are remembered. Above this limit, claims are forgotten first, then the
+oldest signed statements.
 """
 
 from __future__ import annotations

@@ -32,17 +32,18 @@ class ActResult(StrEnum):
 
     APPLIES = "applies"
     UNDONE = "undone"
-    """Its author replaced or undid it (4.2.2, 4.4.2)."""
+    """The author of the action replaced or undid it (4.2.2, 4.4.2)."""
     NO_AUTHORITY = "no authority"
-    """Its author lacked authority when it was issued. Or its author has lost the admin role that a post/role needs (4.2.5, 4.4.3)."""
+    """The author lacked authority when the action was issued, or has lost the admin role that a post/role needs (4.2.5,
+    4.4.3)."""
     EXEMPT = "exempt"
-    """Its target had authority when it was issued (4.4.5)."""
+    """The target had authority when the action was issued (4.4.5)."""
     OVERRULED = "overruled"
     """Another action takes precedence (4.2.5, 4.4.5)."""
     DECLINED = "declined"
-    """It assigns a role to a user who declines roles (4.2.4)."""
+    """The action assigns a role to a user who declines roles (4.2.4)."""
     VOID = "void"
-    """It is impossible: a role for its own author (4.4.3) or for the local user, or a drop without a channel."""
+    """The action is impossible: a role for its author (4.4.3) or for the local user, or a drop without a channel."""
 
 
 class Decision(NamedTuple):
@@ -193,7 +194,10 @@ class Decisions:
         return self._doing(Action.HIDE_USER, user, channel, user)
 
     def post_hidden_by(self, post_hash: bytes, author: bytes | None, channel: str) -> ModerationAct | None:
-        """Return the action that hides a post/text. Posts of other types cannot be hidden (5.1.3.5)."""
+        """Return the action that hides a post/text, None if it is not hidden.
+
+        Posts of other types cannot be hidden (5.1.3.5).
+        """
         return self._doing(Action.HIDE_POST, post_hash, channel, author)
 
     def post_dropped_by(self, post_hash: bytes, author: bytes | None, channel: str) -> ModerationAct | None:
@@ -213,7 +217,7 @@ class Decisions:
         return next((act for act in found if act is not None), None)
 
     def channel_dropped_by(self, channel: str) -> ModerationAct | None:
-        """Return the action that drops a channel (5.1.3.7)."""
+        """Return the action that drops a channel, None if it is not dropped (5.1.3.7)."""
         return self._doing(Action.DROP_CHANNEL, channel, channel, None)
 
     def user_dropped(self, user: bytes) -> UserDrop | None:
@@ -221,7 +225,7 @@ class Decisions:
         return self.blocks_of(user).drop
 
     def text_hidden_by(self, post_hash: bytes, author: bytes, channel: str, timestamp_ms: int) -> ModerationAct | None:
-        """Return the action that hides a post/text: the text, its author or its channel is hidden or dropped."""
+        """Return the action that hides or drops a post/text, its author or its channel. None if the text is visible."""
         is_acted_on = self.is_acted_on  # a page calls this for each message, and most need only this check
         found = self.channel_dropped_by(channel) if is_acted_on(channel) else None
         if found is None and is_acted_on(author):
@@ -291,13 +295,13 @@ class Decisions:
         return state
 
     def blocked_by(self, user: bytes, *, public: bool = False) -> ModerationAct | None:
-        """Return the post/block of the local user or of an authority that blocks a user for the local user (4.6.1)."""
+        """Return the post/block of the local user or of an authority that blocks a user, None without one (4.6.1)."""
         return self.blocks_of(user, public=public).block
 
     def blocks_own_user(self, user: bytes) -> ModerationAct | None:
-        """Return the post/block by which a user blocks and notifies the local user (4.6.1).
+        """Return the post/block by which a user blocks and notifies the local user, or None (4.6.1).
 
-        It is in force until the user undoes it: a later post/block that does not notify changes nothing.
+        The block is in force until the user undoes it: a later post/block that does not notify changes nothing.
         """
         found = None
         for act in sorted(self._known.against.get(user, ()), key=lambda act: act.moment):
@@ -335,7 +339,7 @@ class Decisions:
     def _effective(
         self, pair: int, target: bytes | str, channel: str | None, subject: bytes | None
     ) -> ModerationAct | None:
-        """Return the action of a pair that takes effect on a target in a context: the doing or the undoing action.
+        """Return the action of a pair that takes effect on a target in a context, doing or undoing, or None.
 
         The local user's action takes precedence, then the latest action. An action for the cabal applies to all
         channels (4.1.1, 4.4.5). `subject` is the affected user.

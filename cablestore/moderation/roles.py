@@ -6,7 +6,7 @@ admin. Authority starts with the local user and the seed's admins.
 * A role counts if its author is admin and became admin in the role's millisecond or earlier, without interruption.
 * An admin needs a chain of admin roles from the local user or the seed's admins. Two users who only make each other
   admin are not admins.
-* The roles that an admin issued end with its own role. They do not return when it becomes admin again.
+* The roles that an admin issued end when the admin's role ends. They do not return when the user becomes admin again.
 
 The context of a channel contains the roles for this channel and the roles for the whole cabal. So an admin of one
 channel assigns roles only in this channel, even with a post/role for the cabal (4.1.1, 4.2.5).
@@ -53,7 +53,7 @@ class RoleContexts:
     def history(self, channel: str | None, *, public: bool = False) -> RoleHistory:
         """Return the roles of a context. With `public` they follow only from public actions (4.5).
 
-        Channels without their own roles share the roles of the cabal.
+        A channel without roles of its own uses the roles of the cabal.
         """
         context = channel if channel in self.channels else None
         history = self._made.get((context, public))

@@ -49,7 +49,7 @@ class Seed:
                     f"invalid role {number} for {key.hex()} in the moderation seed. Use 2 for admin or 1 for mod"
                 )
             if key in roles:
-                raise ArgumentError(f"duplicate user {key.hex()} in the moderation seed. Name each user once")
+                raise ArgumentError(f"duplicate user {key.hex()} in the moderation seed. List each user once")
             roles[key] = UserRole(number)
         return cls(tuple(roles.items()), given_at_ms)
 

@@ -75,7 +75,7 @@ def sweep(plan: Plan, moderation: AppliedModeration, reader: Reader) -> tuple[Ap
 def _remove_some(
     plan: Plan, drops: AppliedDrops, reader: Reader, key: bytes, place: bytes, most: int, most_size_bytes: int
 ) -> tuple[bytes | None, int, int]:
-    """Remove posts of one drop from a position on: up to `most` posts and about `most_size_bytes`.
+    """Remove posts of one drop, starting at a position: up to `most` posts and about `most_size_bytes`.
 
     Return the next position (None at the end), the number of posts that were read, and their size in bytes. A post that
     an earlier drop of the plan removed is not removed again.

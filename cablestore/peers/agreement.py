@@ -34,7 +34,7 @@ class Agreement:
         return self._place is not None
 
     def is_in_step(self, place: LogPosition) -> bool | None:
-        """Return `Peer.is_in_step` for a store at this log position."""
+        """Return `Peer.is_in_step` for a store at this log position: None before the first comparison."""
         return self._is_in_step and self._place == place
 
     def compared(self, compared: LogPosition | None, place: LogPosition) -> list[bytes]:
@@ -49,7 +49,7 @@ class Agreement:
         return frames
 
     def claim(self, *, is_certain: bool) -> list[bytes]:
-        """Return the frame that states that the stores are equal, or nothing if this store has changed.
+        """Return the frame that states that the stores are equal, or [] if this store has changed.
 
         `is_certain` is True if no posts were sent to the peer. Then the stores are in step at once.
         """

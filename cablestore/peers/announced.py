@@ -1,4 +1,4 @@
-"""Own posts that were announced to peers and not requested yet.
+"""Posts of the local user that were announced to peers and not requested yet.
 
 A stopping node waits until peers request the latest of these posts.
 """
@@ -14,7 +14,7 @@ from cablestore.peers.link import PeerLink
 
 
 class AnnouncedPosts:
-    """Hashes of own posts by peer, with the time of the announcement.
+    """Hashes of the local user's posts by peer, with the time of the announcement.
 
     Two connections of one peer share an entry, because the peer requests a post on only one of them.
     """
@@ -25,7 +25,7 @@ class AnnouncedPosts:
         """The latest posts sent to a peer. A peer may receive a post in an answer before the post is announced to it."""
 
     def note_announced(self, link: PeerLink, hashes: Iterable[bytes], now_s: float) -> None:
-        """Record that own posts were announced to a peer."""
+        """Record that posts of the local user were announced to a peer."""
         peer = _peer(link)
         announced, received = self._announced.setdefault(peer, {}), self._received.get(peer, {})
         for digest in hashes:

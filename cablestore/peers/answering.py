@@ -78,7 +78,7 @@ def without_crashing(reader: Reader, request: Request, part: list[Any]) -> list[
 
 
 def without_blocked(reader: Reader, request: Request, part: list[Any], audience: Audience) -> list[Any]:
-    """Remove the hashes and names that blocks hide from the peer. Posts are not checked here."""
+    """Remove the hashes and names that blocks hide from the peer. This does not check posts."""
     if audience.is_everyone:
         return part
     if isinstance(request, ListRequest):
@@ -158,7 +158,10 @@ class Answer:
                 self._collect(self._part, request)
 
     def _collect(self, names: list[str], request: ListRequest) -> None:
-        """Keep the names after the offset. Names before the offset take time too, so they are read in parts."""
+        """Keep the names after the offset.
+
+        Reading names before the offset takes time too, so all names are read in parts.
+        """
         self.names += names[max(request.offset - self._names_read, 0) :]
         self._names_read += len(names)
         if request.limit and len(self.names) >= request.limit:
@@ -266,7 +269,7 @@ class AnswerQueue:
         return any(self._begun) or any(self._pending)
 
     def _next(self) -> Answer | None:
-        """Return the next answer. The kind that did not have the last turn comes first."""
+        """Return the next answer, or None. The kind that did not have the last turn comes first."""
         for kind in (1 - self._last_kind, self._last_kind):
             answer = self._begun[kind] or self._first(kind)
             if answer is not None:
@@ -276,7 +279,7 @@ class AnswerQueue:
         return None
 
     def _first(self, kind: int) -> Answer | None:
-        """Begin to answer the first request of a kind that is not over."""
+        """Begin to answer the first request of a kind that is not over. Return None without such a request."""
         pending = self._pending[kind]
         while pending:
             exchange = next(iter(pending))

@@ -64,7 +64,7 @@ class CableConnection(Connection):
             self.greet()  # before any answer: a peer that gets an answer first concludes that this is another program
 
     def _decided(self, met: asyncio.Future[bool]) -> None:
-        """Start to reconcile if each side knows that the other one reconciles."""
+        """Start to reconcile if each side knows that the other side reconciles."""
         if met.result() and self.is_ours and not self.is_once and not self.is_banished:
             self._context.life.run(self._port.reconciler.keep_in_step(self))
 

@@ -25,7 +25,7 @@ from cablestore.store.clock_check import clock_difference
 from cablestore.views import activity
 
 _JUMP_S: Final = 60.0
-"""Minimum change of the clock against the loop's time that counts as a jump. Smaller changes do not matter, because
+"""Minimum change of the clock against the loop's time that is a jump. Smaller changes do not matter, because
 posts may be dated a week ahead.
 """
 _REQUEST_EVERY_S: Final = 60.0

@@ -57,13 +57,14 @@ class Connection(PeerLink):
         self.is_once: Final = is_once
         """True if the connection serves one task. No live sync begins."""
         self.met: Final[asyncio.Future[bool]] = context.loop.create_future()
-        """Done with True when both sides know that the other one reconciles, with False if the connection ends earlier.
+        """Done with True when both sides know that the other side reconciles, with False if the connection ends
+        earlier.
         """
         self.first_answer: Final[asyncio.Future[None]] = context.loop.create_future()
         """Done when a request is answered or times out, or the connection ends. A peer that reconciles greets earlier.
         """
         self.is_of_another_node = False
-        """True if the peer's first request shows that it is not this node itself."""
+        """True if the peer's first request shows that the peer is not this node itself."""
         self.faults = 0
         self.session: Final = _new_session(context, greets=context.settings.reconciles or is_once)
         self.answers: Final = AnswerQueue(context, self, self.session, self._answer)
@@ -177,7 +178,7 @@ class Connection(PeerLink):
 
     @property
     def is_met(self) -> bool:
-        """True if both sides know that the other one reconciles."""
+        """True if both sides know that the other side reconciles."""
         return self.met.done() and self.met.result()
 
     async def until_known(self) -> None:
@@ -186,7 +187,7 @@ class Connection(PeerLink):
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
 
     async def require_met(self) -> None:
-        """Wait until both sides know that the other one reconciles.
+        """Wait until both sides know that the other side reconciles.
 
         Raises NodeError if that takes longer than `limits.GREETING_TIMEOUT_S`.
         """
@@ -210,7 +211,7 @@ class Connection(PeerLink):
             self.send_request(ListRequest(b"", 0, 1))
 
     def _meet(self) -> None:
-        """Complete `met` if both sides know that the other one reconciles."""
+        """Complete `met` if both sides know that the other side reconciles."""
         knows_both = self.session.is_cablestore and self.session.has_greeted
         if knows_both and self._context.settings.reconciles and not self.met.done():
             self.met.set_result(True)
@@ -222,7 +223,7 @@ class Connection(PeerLink):
         self._change_pauses(self.pauses | {reason})
 
     def resume(self, reason: PauseReason) -> None:
-        """Remove a reason, and read from the peer again after the last one."""
+        """Remove a reason, and read from the peer again after the last reason is removed."""
         if reason in self.pauses:
             self._change_pauses(self.pauses - {reason})
 

@@ -20,7 +20,8 @@ class Coverage:
 
     def __init__(self) -> None:
         self._terms: Terms | None = None
-        """The terms of the present or last comparison. None before the first comparison, and after a failed one."""
+        """The terms of the present or last comparison. None before the first comparison, and after a failed
+        comparison."""
         self._place: LogPosition | None = None
         """The position of the first compared state in the arrival log."""
         self._is_known_there = False

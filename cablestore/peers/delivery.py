@@ -57,7 +57,7 @@ def keep_queue_short(transport: asyncio.Transport) -> None:
 
 
 class Delivery:
-    """The acknowledgements of one connection. On systems other than Linux, all data counts as delivered."""
+    """The acknowledgements of one connection. On systems other than Linux, all data is assumed to be delivered."""
 
     def __init__(self, connection: Any, now_s: float) -> None:
         """`connection` is the socket of a transport."""
@@ -77,7 +77,7 @@ class Delivery:
         return min(now_s - self._since_s, min(state.data_ms, state.acknowledgement_ms) / 1000)
 
     def restart(self, now_s: float) -> None:
-        """Count from now on, because an acknowledgement was not possible before."""
+        """Restart the time without an acknowledgement at `now_s`, because none was possible before."""
         self._since_s = now_s
 
     def is_complete(self) -> bool:

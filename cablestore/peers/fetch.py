@@ -73,7 +73,7 @@ class Fetches:
     def begin(self, connection: Connection, progress: Callable[[int], None] | None = None) -> Fetch:
         """Fetch from a peer until it is lost. `progress` is called with the number of posts that were just stored.
 
-        The first requests are for posts that lost peers did not deliver.
+        The first requests fetch the posts that lost peers did not deliver.
         """
         fetch = self._of_peers[connection] = Fetch(self, connection, progress)
         fetch.request_again(list(self._known))

@@ -1,7 +1,7 @@
 """Health of a process that serves a store, which its status pages report from start to end.
 
-`Health.is_alive` is for a supervisor that restarts the process: it is False only if a restart may help.
-`Health.is_ready` is for clients and operators: it is False unless the process does all its work.
+Use `Health.is_alive` in a supervisor that restarts the process. It is False only if a restart may help.
+Use `Health.is_ready` in clients and monitoring. It is True only if the process does all its work.
 """
 
 from __future__ import annotations

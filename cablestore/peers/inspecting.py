@@ -2,8 +2,8 @@
 
 Posts are decoded, verified and compared with the known deletions and with the restrictions of moderation, like all
 received posts. Hashes of posts that are known to be deleted or dropped are removed. Items that blocks hide from the
-requesting peer (`audience`) are removed too. If this peer may be cable.js, so are items that crash cable.js. False
-claims count against the peer that sent them.
+requesting peer (`audience`) are removed too. If the requesting peer may be cable.js, items that crash cable.js are also
+removed. False claims count against the peer that sent them.
 """
 
 from __future__ import annotations
@@ -64,7 +64,10 @@ class InspectionThread:
         self._thread.shutdown()
 
     def allowed_names(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the names that are not dropped here. Other peers may know a dropped channel (moderation.md 5.1.3.7)."""
+        """Return the names of channels that this store has not dropped.
+
+        Other peers may know a dropped channel (moderation.md 5.1.3.7).
+        """
         dropped, channel_id = self._context.restrictions.now.channels, self._context.dialect.channel_id
         return tuple(name for name in names if channel_id(name) not in dropped)
 

@@ -57,9 +57,10 @@ class PostIntake:
     def store(
         self, link: PeerLink, posts: list[bytes], sender: Connection | None = None
     ) -> asyncio.Future[list[Outcome]]:
-        """Queue posts for storing, and return a future of their outcomes. Awaiting it may raise CableStoreError.
+        """Queue posts for storing, and return a future of their outcomes.
 
-        The posts can be requested again by hash from `sender`, which is paused if too many posts wait.
+        Awaiting the future may raise CableStoreError. The posts can be requested again by hash from `sender`, which is
+        paused if too many posts wait.
         """
         batch = ReceivedPosts(posts, link, sender, self._context.loop.create_future())
         batch.outcomes.add_done_callback(partial(self._stored, batch))

@@ -97,7 +97,7 @@ class PostJudge:
         return Judgement(outcomes, is_verified=True)
 
     def _reason(self, policy: Policy, post: Post, link: PeerLink) -> RejectionReason | None:
-        """Return the reason to reject a post, None if there is none. The signature is checked later."""
+        """Return the reason to reject a post, or None to accept it. The signature is checked later."""
         known = self.rejected.reason(post.hash)
         if known is not None:
             return known

@@ -27,7 +27,8 @@ class LiveRequest:
     _waiting: dict[bytes, int] = field(default_factory=dict)
     """Waiting hashes, with the numbers of their entries in the arrival log."""
     _known: int = 0
-    """Last log entry in the history sent to the peer. A change may arrive here after a history that includes it."""
+    """Last log entry in the history sent to the peer. A change may be added after a history that includes it was
+    sent."""
 
     def announce(self, changes: Iterable[LiveChange]) -> None:
         """Send the changes that the peer may receive, now or after the history."""

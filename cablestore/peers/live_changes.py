@@ -33,7 +33,7 @@ MAX_ENTRIES: Final = 1_000
 
 
 class Subject(Enum):
-    """The kind of live request that a change is for."""
+    """The kind of live request that receives a change."""
 
     CHAT = "chat"
     STATE = "state"

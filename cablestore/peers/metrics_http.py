@@ -28,7 +28,7 @@ def exporter(
 ) -> Iterator[Address]:
     """Serve a node's metrics and health while the block runs. Use it inside the `async with` of the node.
 
-    Yields the address, with the assigned port for port 0. Raises NodeError if it cannot listen there.
+    Yields the address, with the assigned port for port 0. Raises NodeError if it cannot listen on the address.
 
     >>> async with Node(store) as node:
     ...     with exporter(node, Address("127.0.0.1", 9464)) as address:

@@ -69,7 +69,7 @@ def has_address(end: tuple[Any, ...]) -> bool:
 
 
 def source_address(end: tuple[Any, ...]) -> str:
-    """Return the address from which the machine would send to a peer now, "" if there is no route. Sends nothing."""
+    """Return the address from which the machine would send to a peer now, "" if there is no route. Send nothing."""
     family = socket.AF_INET if len(end) == 2 else socket.AF_INET6
     with socket.socket(family, socket.SOCK_DGRAM) as trial:
         try:

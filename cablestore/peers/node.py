@@ -42,7 +42,7 @@ class Node(ProcessBound):
     ...     await node.listen(Address("127.0.0.1", 13333))
     ...     node.keep_connected(Address("192.0.2.7", 13333))
 
-    Outside of the `async with`, and from other threads and loops, calls raise NodeError. But `settings`, `control`,
+    Outside the `async with`, and from other threads and loops, calls raise NodeError. But `settings`, `control`,
     `health` and `load` can be used at all times and in any thread. `peers`, `connections` and `peer_events` can be used
     at all times on the node's loop.
     """
@@ -94,8 +94,8 @@ class Node(ProcessBound):
     async def __aexit__(self, *exc_info: object) -> None:
         """Stop gracefully: reject new connections, send pending output, store received posts.
 
-        Own posts that were announced to peers less than `NodeSettings.grace_s` ago are sent to peers that still request
-        them. A cancellation ends this grace period. CancelledError is raised after the node has stopped.
+        Posts of the local user that were announced less than `NodeSettings.grace_s` ago are still sent to peers that
+        request them. A cancellation ends this grace period. CancelledError is raised after the node has stopped.
         """
         life = self._life
         if life is None:

@@ -11,7 +11,7 @@ from cablestore.peers.metrics import NodeLoad
 from cablestore.peers.serving import Serving
 
 STUCK_S: Final = 10.0
-"""A loop that has not run for this long counts as stuck. A lag of some hundredths of a second is normal."""
+"""A loop that has not run for this long is stuck. A lag of some hundredths of a second is normal."""
 
 
 def node_health(context: PeerContext, serving: Serving, load: NodeLoad, lag_s: float) -> Health:

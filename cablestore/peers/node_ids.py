@@ -101,7 +101,7 @@ def _are_alike(one: PeerLink, other: PeerLink) -> bool:
 
 
 def _may_replace(theirs: PeerLink, ours: PeerLink) -> bool:
-    """Return True if an incoming connection may replace one that this node began.
+    """Return True if an incoming connection may replace a connection that this node began.
 
     Without a cabal key, any peer can claim any id. Such a peer must not be able to end connections that the user wants.
     """

@@ -22,7 +22,7 @@ _KEY_DIGITS: Final = 2 * KEY_SIZE_BYTES
 class PeerControl:
     """The connected peers of a node, and commands for them.
 
-    A command names a peer by its address or its host, as in `peers`, or by at least 4 first digits of its key.
+    A command names a peer by its address or its host, as in `peers`, or by at least the first 4 digits of its key.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class PeerControl:
     def ban(self, name: str) -> list[str]:
         """Disconnect a peer, and reject its connections until `unban`. Return the banned keys or hosts.
 
-        Name a peer that is not connected by its complete key, or by its IP address. Raises NotFoundError, and
+        For a peer that is not connected, `name` must be its complete key or its IP address. Raises NotFoundError, and
         StorageError if the ban cannot be stored.
         """
         found = self._find(name)

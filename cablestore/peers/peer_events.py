@@ -24,8 +24,8 @@ class Peer:
     `only_reconciles` is True for a connection to the reconciliation port.
 
     `is_in_step` is True if both stores had the same posts at the last complete comparison, and neither has changed
-    since. It is False after a change or a failed comparison, until the next one. It is None before the end of the
-    first comparison, and for a peer that does not reconcile.
+    since. It is False after a change or a failed comparison, until the next comparison. It is None before the end of
+    the first comparison, and for a peer that does not reconcile.
 
     `no_answer_s` is the number of seconds without an expected answer, 0 if the peer answers. The rates are averages over
     about the last ten seconds. `queued_size_bytes` is the size of the data that the peer has not read yet.

@@ -124,7 +124,7 @@ class PeerSync:
                 await connection.coverage.shared(limits.COMPARISON_WAIT_S)
 
     async def _when_compared(self) -> None:
-        """Request posts that comparisons do not cover, after the first comparisons and after each failed one."""
+        """Request posts that comparisons do not cover, after the first comparisons and after each failed comparison."""
         if self._connection.is_met:
             coverage = self._connection.coverage
             await coverage.rest(limits.COMPARISON_WAIT_S)
@@ -139,7 +139,7 @@ class PeerSync:
         await self._settle()
 
     async def _in_background(self) -> None:
-        """Run a full pass over channels that comparisons do not cover, and another one every day."""
+        """Run a full pass over channels that comparisons do not cover, and repeat it every day."""
         began_ms = system_clock_ms()
         while True:
             await asyncio.sleep(self._context.settings.list_every_s)
@@ -205,7 +205,7 @@ class PeerSync:
         self._requests.cancel(lambda request: _channel_of(request) in channels)
 
     def _poll_from_now_on(self, channel: str) -> None:
-        """Poll a channel after the peer ended one of its live requests (wire.md 6.3.2.4), and cancel the other one."""
+        """Poll a channel after the peer ended one of its live requests (wire.md 6.3.2.4), and cancel the other request."""
         if channel in self._live:
             self._live.remove(channel)
             self._quiet.add(channel)

@@ -1,7 +1,7 @@
 """Wanted posts, the peers that offer them, and the peer from which each is requested. A peer is any hashable object.
 
-A hash is requested from one peer at a time. If that peer does not deliver it or is lost, it is requested from the next
-peer that offered it.
+A hash is requested from one peer at a time. If that peer is lost or does not deliver the post, the hash is requested
+from the next peer that offered it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reactions to a changed network or to a wake-up: check the connected peers, and dial the others."""
+"""Reactions to a changed network or to a wake-up: check the connected peers, and dial the disconnected peers."""
 
 from __future__ import annotations
 

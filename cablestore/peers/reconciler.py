@@ -264,7 +264,10 @@ class Reconciler:
             await self._all_that_is_left(job)
 
     async def _all_that_is_left(self, job: ReconcileJob) -> bool:
-        """Reconcile the parts that no earlier connection completed. Return True if one completed a part."""
+        """Reconcile the parts that no earlier connection completed.
+
+        Return True if an earlier connection completed a part.
+        """
         keep_ms = self._context.settings.reconcile_all_every_s * 1000
         marks = await self._context.current_marks()
         time_ranges = TimeRanges(marks, _peer_of(job.link), job.terms, now_ms=system_clock_ms(), keep_ms=keep_ms)
@@ -300,7 +303,7 @@ class Reconciler:
         await self._run(current, report, is_ours=True, is_complete=is_complete)
 
     def received(self, link: PeerLink, frame: bytes) -> bool:
-        """Handle a frame of a peer: of the current conversation, the first of a new one, or a notice of changes.
+        """Handle a frame of the current conversation, the first frame of a new conversation, or a notice of changes.
 
         Frames of an old conversation are ignored. Returns False for these and for unknown frames.
         """
@@ -330,7 +333,10 @@ class Reconciler:
             current.over.add_done_callback(lambda _: self._agreements.receive(link, frame))
 
     def _asked(self, link: PeerLink, frame: bytes) -> None:
-        """Answer a peer that begins a conversation. This node may not have noticed the end of the previous one yet."""
+        """Answer a peer that begins a conversation.
+
+        This node may not have noticed the end of the previous conversation yet.
+        """
         error = size_error(frame)
         if error is not None:
             link.faulted("reconciliation", str(error))
@@ -488,7 +494,7 @@ def _is_failure(error: CableStoreError) -> bool:
 
 
 def is_limit(error: CableStoreError) -> bool:
-    """Return True if a conversation ended at a limit of either side, so that another one finds the rest."""
+    """Return True if a conversation ended at a limit of either side, so that the next conversation finds the rest."""
     return isinstance(error, ReconcileLimitError) or (isinstance(error, PeerRefusedError) and error.reason == "limit")
 
 

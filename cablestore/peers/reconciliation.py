@@ -30,7 +30,7 @@ from cablestore.store.queries import Snapshot
 T = TypeVar("T")
 Job = Callable[[], list[ArrivedPosts]]
 _GENUINE: Final = frozenset({Verdict.ACCEPTED, Verdict.DUPLICATE, Verdict.DELETED, Verdict.DROPPED, Verdict.BLOCKED})
-"""Verdicts of posts that the report does not count as refused."""
+"""Verdicts of posts that the report does not count as rejected."""
 
 
 class LostError(ReconcileError):
@@ -96,7 +96,10 @@ class Reconciliation:
         return self._waited_s + (0.0 if self._waits_since_s is None else now_s - self._waits_since_s)
 
     def stop_for_another(self) -> None:
-        """End the conversation so that another one can begin. The peer receives the reason BUSY and tries again later."""
+        """End the conversation so that another conversation can begin.
+
+        The peer receives the reason BUSY and tries again later.
+        """
         self.is_stopping = True
         self._jobs.put_nowait(self._end_for_another)
 

@@ -53,7 +53,7 @@ class RejectedPosts:
     def forget(self, reason: RejectionReason | None = None) -> bool:
         """Forget the posts with a reason, or all posts.
 
-        Return True if posts were forgotten now, or earlier because there were too many. They may be acceptable now.
+        Return True if posts were forgotten now, or earlier at the limit `max_posts`. These posts may be acceptable now.
         """
         gone = [digest for digest, found in self._reasons.items() if reason in (None, found)]
         for digest in gone:

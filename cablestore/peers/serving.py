@@ -36,7 +36,7 @@ _ROWS_PER_FORWARD: Final = 20
 class Serving:
     """Answers, forwarded requests and live requests of a node. Use it on the loop.
 
-    One thread inspects forwarded items, and another one follows the arrival log.
+    One thread inspects forwarded items, and another thread follows the arrival log.
     """
 
     def __init__(
@@ -107,8 +107,8 @@ class Serving:
     def request(self, connection: Connection, exchange: Exchange) -> bool:
         """Start to process a request of the peer. Return False if it was rejected and must not be answered.
 
-        A request is rejected if it came from this node or returned in a loop. So is a live request if the peer already
-        has too many equal requests, because each of them receives all changes.
+        A request is rejected if it came from this node or returned in a loop. A live request is also rejected if the
+        peer already has too many equal requests, because each of them receives all changes.
         """
         request = exchange.request
         if self._is_refused(connection, request):

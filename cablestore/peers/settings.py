@@ -51,11 +51,11 @@ class NodeSettings:
     policy_command: tuple[str, ...] = ()
     """Program that judges posts, with its arguments. Empty if no program judges posts."""
     policy_timeout_s: float = field(default=5.0, metadata={"changes": True})
-    """Time within which the policy command must answer."""
+    """Maximum time for the policy command to answer."""
     policy_failure: Literal["accept", "reject", "postpone"] = field(default="postpone", metadata={"changes": True})
-    """What happens to posts that the policy command does not judge."""
+    """Decision on posts that the policy command does not judge."""
     max_store_size_bytes: int = field(default=0, metadata={"changes": True})
-    """Maximum size of the store's folder, 0 for unlimited. Near it, only some posts are accepted (`quota`)."""
+    """Maximum size of the store's folder, 0 for unlimited. Near this size, the node accepts only some posts (`quota`)."""
     min_free_space_bytes: int = field(default=0, metadata={"changes": True})
     """Minimum free space on the store's disk, 0 for none."""
     page_hashes: int = PAGE_HASHES
@@ -103,10 +103,10 @@ class NodeSettings:
     first_retry_s: float = limits.FIRST_RETRY_S
     longest_retry_s: float = limits.LONGEST_RETRY_S
     idle_timeout_s: float = _option(
-        limits.IDLE_TIMEOUT_S, "Time without data after which a connection without live requests is closed.", unit="s"
+        limits.IDLE_TIMEOUT_S, "Time without data before the node closes a connection without live requests.", unit="s"
     )
     grace_s: float = limits.GRACE_S
-    """How long a stopping node waits for a peer to request a post of the local user, from its announcement on."""
+    """How long a stopping node waits for a peer to request a post of the local user after its announcement."""
     answer_timeout_s: float = limits.ANSWER_TIMEOUT_S
     max_requests_alive: int = limits.MAX_REQUESTS_ALIVE
     max_queued_size_bytes: int = limits.MAX_QUEUED_SIZE_BYTES

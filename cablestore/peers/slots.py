@@ -1,4 +1,4 @@
-"""Slots of reconciliations: which one to stop when a new one starts at the limit."""
+"""Slots of reconciliations: which reconciliation to stop when a new one starts at the limit."""
 
 from __future__ import annotations
 

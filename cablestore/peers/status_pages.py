@@ -41,7 +41,7 @@ class StatusPages(Closable):
     """Server of the status pages. Thread-safe."""
 
     def __init__(self, address: Address, *, client_timeout_s: float = limits.METRICS_TIMEOUT_S) -> None:
-        """Serve the pages of a starting process. Raises NodeError if it cannot listen there."""
+        """Serve the pages of a starting process. Raises NodeError if it cannot listen on the address."""
         self._app = _App()
         self.show_phase(State.STARTING)
         try:
@@ -63,7 +63,7 @@ class StatusPages(Closable):
         return Address(*self._server.socket.getsockname()[:2])
 
     def show(self, status: Status) -> None:
-        """Show a status from now on."""
+        """Replace the status that the pages show."""
         self._app.show(status)
 
     def show_phase(self, state: State, reason: str = "") -> None:
@@ -82,7 +82,7 @@ class _App:
     """The WSGI application that answers requests."""
 
     def show(self, status: Status) -> None:
-        """Show a status from now on."""
+        """Replace the status that the pages show."""
         self._shown = status, make_wsgi_app(status.registry)
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:

@@ -1,7 +1,7 @@
 """Sync of a node with all its peers: its start and end, and new channels.
 
 New channels do not wait for the next round. When the store receives the first post of a channel, all peers are
-requested to send the channel. Peers that reconcile are notified of it.
+requested to send the channel. Peers that reconcile are notified of the channel.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Sync:
     # --- channels that are new ------------------------------------------------------------------
 
     async def read_channels(self) -> None:
-        """Read the channels of the store, so that they do not count as new."""
+        """Read the channels of the store, so that they are not reported as new."""
         with suppress(CableStoreError):  # each sync reads them too, and reports the error
             self._channels.update(await self._context.reads.call(own_channels))
 

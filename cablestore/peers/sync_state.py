@@ -99,7 +99,7 @@ class SyncState:
         return present
 
     def get(self, peer: str, channel: str) -> SyncMark | None:
-        """Return the mark of a peer's channel."""
+        """Return the mark of a peer's channel, None without a mark."""
         return self._peers.get(peer, {}).get(channel)
 
     def put(self, peer: str, channel: str, mark: SyncMark) -> None:

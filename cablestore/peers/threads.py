@@ -253,14 +253,17 @@ async def beside_loop(work: Callable[[], T]) -> T:
 
 
 class PostsToStore(NamedTuple):
-    """Posts that wait to be stored, and the future of their outcomes. Its result is None if they must be judged again."""
+    """Posts that wait to be stored, and the future of their outcomes.
+
+    The result is None if the posts must be judged again.
+    """
 
     posts: list[bytes]
     outcomes: asyncio.Future[list[Outcome] | None]
     policy_version: int | None
-    """The version of the policy that accepted them, None if no policy applies."""
+    """The version of the policy that accepted the posts, None if no policy applies."""
     is_verified: bool
-    """True if their signatures were verified."""
+    """True if the signatures of the posts were verified."""
 
 
 class WriteThread:
@@ -375,7 +378,8 @@ class FeedThread:
         self._after = self.reached = store.last_sequence
         """Last entry whose changes were passed to the loop."""
         self.failure = ""
-        """Why changes cannot be announced, or why some were skipped. Connected peers do not receive skipped changes."""
+        """Why changes cannot be announced, or why some changes were skipped. Connected peers do not receive skipped
+        changes."""
         self._has_lost = False
         self._thread = threading.Thread(target=self._work, name="cablestore-feed", daemon=True)
         self._thread.start()
@@ -437,7 +441,7 @@ class FeedThread:
                 self._after = self.reached = self._after + 1
 
     def _note(self, error: CableStoreError) -> None:
-        """Log an error, unless it repeats the last one: each of a thousand entries may cause it."""
+        """Log an error, unless it repeats the last error: each of a thousand entries may cause it."""
         if self.failure != str(error):
             self.failure = str(error)
             _LOG.error("cannot announce new posts to peers", extra={"reason": self.failure})

@@ -1,8 +1,8 @@
 """Time ranges: parts of a reconciliation of all posts, newest first, which resume after a broken link.
 
-The first conversation covers all times. If the link breaks before any post is transferred, the next one covers a fourth
-of this range, and so on. After a completed conversation, the ranges grow again. The progress is a mark of the peer
-(`SyncState`), so that a new connection or process does not start from the beginning.
+The first conversation covers all times. If the link breaks before any post is transferred, the next conversation covers
+a fourth of this range, and so on. After a completed conversation, the ranges grow again. The progress is a mark of the
+peer (`SyncState`), so that a new connection or process does not start from the beginning.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ _PREFIX: Final = "unfinished:"
 
 
 class TimeRanges:
-    """The rest of a reconciliation with a peer on some terms. It can be continued for `keep_ms` after its start."""
+    """The remaining part of a reconciliation with a peer on some terms.
+
+    The reconciliation can be continued for `keep_ms` after its start.
+    """
 
     def __init__(self, marks: SyncState, peer: str, terms: Terms, *, now_ms: int, keep_ms: float) -> None:
         self._marks = marks
@@ -31,7 +34,7 @@ class TimeRanges:
         self._name = _PREFIX + hashlib.blake2b(repr(_subject(terms)).encode(), digest_size=32).hexdigest()
         self._now_ms = now_ms
         self._reached_ms: int | None = None
-        """Start of the times that are already compared, None if there are none."""
+        """Start of the times that are already compared, None if no times are compared yet."""
         self._length_ms = 0
         """Length of a time range, 0 for the whole rest."""
         self._has_done_one = False

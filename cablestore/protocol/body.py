@@ -65,7 +65,7 @@ class Info:
 
     @property
     def name(self) -> str | None:
-        """The name that the user chose, or None if there is none."""
+        """The name that the user chose, or None without a name."""
         value = dict(self.pairs).get("name")
         return None if value is None else value.decode()
 

@@ -39,7 +39,7 @@ class Field(NamedTuple):
     read: Reader
     write: Writer
     check: Callable[[str, Any], object]
-    """Checks a value, given its name for error messages."""
+    """Function that checks a value, given its name for error messages."""
     is_of_dialect: bool = False
     """True if dialects write the field differently. `read` and `write` then accept `dialect` too."""
 

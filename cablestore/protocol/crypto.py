@@ -61,7 +61,7 @@ class Extension(NamedTuple):
 
 
 def _extension() -> Extension | None:
-    """Return the extension, or None if it or the function of libsodium is missing."""
+    """Return the extension, or None if the extension or the function of libsodium is missing."""
     try:
         found = importlib.import_module("cablestore._signatures")
         pynacl = importlib.import_module("nacl._sodium")

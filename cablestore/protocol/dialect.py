@@ -17,8 +17,8 @@ from cablestore.protocol.keys import utf8
 ARCHIVES_CHANNEL: Final = "cablestore-archives"
 """Channel in which control nodes announce history archives. The name is the same in both dialects."""
 RESERVED_CHANNELS: Final = frozenset({ARCHIVES_CHANNEL})
-"""Channels for messages between programs. They are stored, listed to peers and synced like all others, but hidden from
-users.
+"""Channels for messages between programs. They are stored, listed to peers and synced like all other channels, but
+hidden from users.
 """
 
 

@@ -207,7 +207,7 @@ class Violation(NamedTuple):
 
 
 class Extra(NamedTuple):
-    """Content that another cablestore sends outside of Cable."""
+    """Content that another cablestore sends outside Cable."""
 
     content: bytes
 

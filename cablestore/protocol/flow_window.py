@@ -23,7 +23,8 @@ class BatchStart(NamedTuple):
     at_s: float
     arrived_size_bytes: int
     filled_size_bytes: float
-    """The window that the batch filled, or 0 if it left room. It then measures the demand and not the link."""
+    """The window that the batch filled, or 0 if the batch left room. Such a batch measures the demand and not the
+    link."""
 
 
 class FlowWindow:

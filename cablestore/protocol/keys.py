@@ -17,7 +17,7 @@ TIME_DIGITS: Final = 16
 SORT_TIME_SIZE_BYTES: Final = TIME_DIGITS + 1 + 32
 """Size of a `sort_time`: digits of the time, a dot, digits of the hash."""
 AFTER_SORT_TIMES: Final = b"~"
-"""Sorts after every `sort_time`."""
+"""Key part that sorts after every `sort_time`."""
 NS_PER_MS: Final = 1_000_000
 """Posts have times in milliseconds. Waku, archives and reconciliation use nanoseconds."""
 _LOW = re.compile(rb'[\x00-"]')

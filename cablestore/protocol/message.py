@@ -100,7 +100,7 @@ class ListRequest(NamedTuple):
 
 
 class ModerationRequest(NamedTuple):
-    """Request for the moderation of the whole cabal and of channels, from `oldest_ms` on (moderation.md 5.2.1)."""
+    """Request for the moderation of the whole cabal and of channels, since `oldest_ms` (moderation.md 5.2.1)."""
 
     request_id: bytes
     channels: tuple[str, ...]
@@ -157,7 +157,7 @@ TYPE_IDS: Final = {kind: type_id for type_id, kind in enumerate(MESSAGE_NAMES)}
 _RESPONSES: Final = (HashResponse, PostResponse, ListResponse)
 
 EXTRA_TYPE_ID: Final = 0x6361_6273
-"""Type of messages between cablestores outside of Cable, "cabs". Other programs skip unknown types."""
+"""Type of messages between cablestores outside Cable, "cabs". Other programs skip unknown types."""
 _EXTRA_HEAD: Final = encode_varint(EXTRA_TYPE_ID)
 _EXTRA_ID_BYTE: Final = b"\xff"
 _LEGACY_CIRCUIT: Final = bytes(LEGACY.circuit_id_size_bytes)

@@ -170,7 +170,7 @@ class Session:
                 self._send_request(exchange, now_s)
 
     def _recognise(self, dialect: Dialect, now_s: float, events: list[Event]) -> None:
-        """Use the peer's dialect from now on. The peer did not understand requests in the other dialect."""
+        """Use the peer's dialect. The peer did not understand requests in the other dialect."""
         self.is_recognised = True
         if dialect is not self.dialect:
             self._out.clear()  # unsent messages, which crash some existing clients
@@ -226,7 +226,7 @@ class Session:
         )
 
     def send_extra(self, content: bytes) -> None:
-        """Send content outside of Cable. Raises ValueError unless both sides have recognized each other."""
+        """Send content outside Cable. Raises ValueError unless both sides have recognized each other."""
         if not (self.is_cablestore and self.has_greeted):
             raise ValueError(
                 "the peer has not been recognized as cablestore. Wait for the recognition before you send frames"

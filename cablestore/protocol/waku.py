@@ -76,11 +76,11 @@ def message_of(post: Post) -> WakuMessage:
     after `limits.MAX_ARCHIVED_TIMESTAMP_MS`.
     """
     if post.is_local_only:
-        raise ArchiveError(f"local-only posts cannot leave their store: {post!r}. Exclude it")
+        raise ArchiveError(f"local-only posts cannot leave their store: {post!r}. Exclude the post")
     if post.timestamp_ms > MAX_ARCHIVED_TIMESTAMP_MS:
         raise ArchiveError(
             f"{post!r} is dated {post.timestamp_ms} ms, the maximum in archives is {MAX_ARCHIVED_TIMESTAMP_MS} ms. "
-            "Exclude it"
+            "Exclude the post"
         )
     return WakuMessage(post.raw, content_topic(post.channel or None), post.timestamp_ms * NS_PER_MS, post.hash)
 

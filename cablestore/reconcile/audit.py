@@ -39,8 +39,8 @@ class AuditResult(NamedTuple):
     """Result of an audit.
 
     `differing` lists the ranges in which the sides have different ids. `hidden` lists the differing ranges with equal
-    XOR, which fingerprints cannot find. `is_by_design` is True if somebody prepared such ids: there are hidden ranges,
-    or some ranges differ and the XOR of all ranges together is equal. This does not happen by chance.
+    XOR, which fingerprints cannot find. `is_by_design` is True if such ids were prepared on purpose: there are hidden
+    ranges, or some ranges differ and the XOR of all ranges together is equal. This does not happen by chance.
     """
 
     differing: list[Range]

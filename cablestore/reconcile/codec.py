@@ -38,8 +38,8 @@ _MIN_ITEM_SIZE_BYTES: Final = 1 + HASH_SIZE_BYTES
 def encode(payload: Payload, dialect: SyncDialect) -> bytes:
     """Return a payload's bytes. Each lower bound except the first must equal the previous upper bound.
 
-    Raises ReconcileError if bounds do not increase, ids are out of order, or the payload is too large. It is also
-    raised for a bound with a hash after a bound of another time, which dialects cannot express.
+    Raises ReconcileError if bounds do not increase, ids are out of order, or the payload is too large. Also raises
+    ReconcileError for a bound with a hash after a bound of another time, which dialects cannot express.
     """
     if not payload.parts and not dialect.cuts_hashes:
         return b"\x00"  # nwaku's payload without ranges

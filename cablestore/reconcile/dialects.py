@@ -64,7 +64,7 @@ def agreed(own: Header, other: Header) -> Header | None:
 
 
 def _common(own: Sequence[T], other: Sequence[T]) -> tuple[T, ...] | None:
-    """Return the common elements. An empty sequence stands for all."""
+    """Return the common elements, None without any. An empty sequence stands for all elements."""
     if not own or not other:
         return tuple(own or other)
     wanted = set(other)

@@ -10,11 +10,14 @@ class ReconcileError(NodeError):
 
 
 class ReconcileLimitError(ReconcileError):
-    """A reconciliation found too many differences. They are transferred, and the next one finds the rest."""
+    """A reconciliation found too many differences.
+
+    The found posts are transferred, and the next reconciliation finds the rest.
+    """
 
 
 class PeerRefusedError(ReconcileError):
-    """The peer refused or ended a reconciliation; `reason` is its reason in one word."""
+    """The peer rejected or ended a reconciliation. `reason` is the peer's reason in one word."""
 
     def __init__(self, reason: str, text: str) -> None:
         super().__init__(text)

@@ -69,7 +69,7 @@ def of_times(from_ns: int, until_ns: int) -> Range:
 
 
 def checked(sync_id: SyncID) -> SyncID:
-    """Return the id. Raises ReconcileError if it is outside of all ranges."""
+    """Return the id. Raises ReconcileError if it is outside all ranges."""
     if not 0 <= sync_id.timestamp_ns < END_NS or len(sync_id.hash) != HASH_SIZE_BYTES:
         raise ReconcileError(
             f"invalid id with the time {sync_id.timestamp_ns} ns and {len(sync_id.hash)} bytes of hash: expected a "

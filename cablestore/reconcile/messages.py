@@ -164,7 +164,7 @@ HELLO: Final = bytes((_KINDS[Hello],))
 """First byte of a frame that begins a conversation."""
 _NO_TALK: Final = 0
 TRANSFERRING: Final = (PostsFrame, Stored)
-"""Messages that transfer posts. All other messages count as messages of the comparison."""
+"""Messages that transfer posts. All other messages belong to the comparison."""
 
 
 # --- writing ------------------------------------------------------------------------------------
@@ -222,8 +222,8 @@ def _written(terms: Terms) -> bytes:
         return out + encode_varint(0)
     if len(terms.channels) > MAX_RECONCILE_TOPICS:
         raise ReconcileError(
-            f"{len(terms.channels)} channels are named, the maximum is {MAX_RECONCILE_TOPICS}. Name fewer channels, or "
-            "none to select all"
+            f"{len(terms.channels)} channels are selected, the maximum is {MAX_RECONCILE_TOPICS}. Select fewer "
+            "channels, or none for all channels"
         )
     names = (sized(name.encode()) for name in sorted(terms.channels))
     return out + encode_varint(len(terms.channels) + 1) + b"".join(names)

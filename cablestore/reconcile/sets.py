@@ -142,7 +142,7 @@ class MemorySet:
         self._firsts = [chunk.first for chunk in self._chunks]
 
     def add(self, sync_id: SyncID) -> bool:
-        """Add an id; return True if it is new. Raises ReconcileError if it is outside of all ranges."""
+        """Add an id; return True if it is new. Raises ReconcileError if it is outside all ranges."""
         key = key_of(checked(sync_id))
         at, keys, place = self._find(key)
         if key in keys[place : place + 1]:

@@ -77,7 +77,7 @@ class PayloadReply:
 
 
 class Replier:
-    """Builder of replies from one state of a set. Ranges outside of `window` are not answered."""
+    """Builder of replies from one state of a set. Ranges outside `window` are not answered."""
 
     def __init__(self, items: OrderedSet, window: Range, dialect: SyncDialect, splitting: Splitting) -> None:
         self._items = items
@@ -222,7 +222,10 @@ class Replier:
     def _compare(
         self, reply: PayloadReply, within: Range, theirs: ItemSet
     ) -> tuple[list[SyncID], set[SyncID], set[SyncID]]:
-        """Record the differences in a range. Return the local ids, the ids only here, and the ids only there."""
+        """Record the differences in a range.
+
+        Return the local ids, the ids that only this side has, and the ids that only the peer has.
+        """
         here = self._items.items(within)
         there = {sync_id for sync_id in theirs.elements if within.lower <= sync_id < within.upper}
         here_only, there_only = set(here).difference(there), there.difference(here)

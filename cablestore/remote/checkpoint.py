@@ -1,4 +1,4 @@
-"""Checkpoints for long work on an open store, outside of the process that has it open."""
+"""Checkpoints for long work on an open store, outside the process that has it open."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def checkpoint_open(store: CableStore, target: Path) -> None:
 
 @contextmanager
 def checkpoint(store: CableStore) -> Iterator[Path]:
-    """Yield the folder of a checkpoint of an open store. It is a closed store, and is removed afterwards.
+    """Yield the folder of a checkpoint of an open store.
 
-    If the process is killed, the next checkpoint or opening of the store removes it. Writers of the store wait for some
-    milliseconds, and readers do not wait.
+    The checkpoint is a closed store, and is removed afterwards. If the process is killed, the next checkpoint or
+    opening of the store removes the remains. Writers of the store wait for some milliseconds, and readers do not wait.
     """
     if store.path is None:
         raise ArgumentError("invalid argument store: a store in memory has no folder. Use CableStore.open")

@@ -48,11 +48,11 @@ from cablestore.remote.node import WatchedNode
 
 _LOG: Final = logging.getLogger("cablestore.remote")
 _TICK_S: Final = 0.5
-"""Interval after which a wait is restarted. Python handles a Ctrl-C that arrives just before a wait only after the
+"""Interval at which a wait is restarted. Python handles a Ctrl-C that arrives just before a wait only after the
 wait."""
 _SILENT_TICKS: Final = 3
-"""Ticks without a message after which a ping is sent, unless the timeout is short. After twice as many, the silence is
-logged."""
+"""Ticks without a message after which a ping is sent, unless the timeout is short. After twice as many ticks, the
+silence is logged."""
 _RECEIVED_SIZE_BYTES: Final = 1_048_576
 
 
@@ -166,7 +166,7 @@ class Link(ProcessBound):
         snapshot: int = 0,
         progress: Callable[[int], None] | None = None,
     ) -> tuple[int, msgspec.Raw]:
-        """Call a method in the other process. Returns the number of the call and its result.
+        """Call a method in the other process. Return the number of the call and its result.
 
         Raises the errors of the method. An interrupted call is cancelled.
         """
@@ -302,7 +302,7 @@ class Link(ProcessBound):
         return self._is_open and not self.is_closed
 
     def watch(self, call: Callable[[], None], *, local: bool) -> Callable[[], None]:
-        """Call a function after each report. Returns a function that unregisters it. See `CableStore.watch`."""
+        """Call a function after each report. Return a function that unregisters it. See `CableStore.watch`."""
 
         def unwatch() -> None:
             with self._change_lock:
@@ -422,7 +422,7 @@ def error_of(message: Error) -> CableStoreError:
 
 
 def _greet(connection: socket.socket, timeout_s: float) -> tuple[Offer, bytes]:
-    """Exchange the first lines. Returns the other side's line and the bytes after it."""
+    """Exchange the first lines. Return the other side's line and the bytes after it."""
     owner, received = unix_socket.owner_of(connection), b""
     connection.settimeout(_TICK_S)
     with suppress(ConnectionError):

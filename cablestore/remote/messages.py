@@ -81,7 +81,7 @@ FirstT = TypeVar("FirstT", Hello, Offer)
 
 
 def read_line(raw: bytes, kind: type[FirstT]) -> FirstT | None:
-    """Decode a first line. Returns None if it is malformed."""
+    """Decode a first line. Return None if it is malformed."""
     try:
         return msgspec.json.decode(raw, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -21,6 +21,7 @@ import msgspec
 from cablestore import arguments
 from cablestore.errors import ArgumentError, CableStoreError
 from cablestore.extras import naming_extras
+from cablestore.plurals import counted
 from cablestore.protocol.dialect import Dialect
 from cablestore.remote.codec import Codec, codec_of, hints_of
 from cablestore.remote.node import WatchedNode
@@ -179,7 +180,7 @@ class RemoteMethod:
         except ValueError:
             values = _plain(raw)
         if not isinstance(values, list | tuple) or len(values) != len(self._names):
-            raise ArgumentError(f"invalid call of {self.name}: expected {len(self._names)} arguments")
+            raise ArgumentError(f"invalid call of {self.name}: expected {counted(len(self._names), 'argument')}")
         found = dict(zip(self._names, values, strict=True))
         for name in self._options:
             options = found.pop(name)

@@ -149,7 +149,7 @@ class WatchedNode:
         return None
 
     def kick(self, peer: str) -> list[str]:
-        """Disconnect a peer, which may connect again. Returns the addresses of its connections. Thread-safe.
+        """Disconnect a peer, which may connect again. Return the addresses of its connections. Thread-safe.
 
         A peer is named by its address or host, or at least the first 4 digits of its key. Raises NotFoundError.
         """
@@ -166,7 +166,7 @@ class WatchedNode:
         raise NotFoundError(_NOT_RUNNING)
 
     def unban(self, peer: str) -> bool:
-        """Accept a banned key or host again. Returns False if it is not banned. Thread-safe. Raises StorageError."""
+        """Accept a banned key or host again. Return False if it is not banned. Thread-safe. Raises StorageError."""
         check_text("peer", peer)
         raise NotFoundError(_NOT_RUNNING)
 
@@ -190,7 +190,7 @@ class WatchedNode:
         raise NotFoundError(_NOT_RUNNING)
 
     def change(self, **fields: Any) -> None:
-        """Change fields of the state. Does nothing if the store has no node."""
+        """Change fields of the state. Do nothing if the store has no node."""
         if self.state is not None:
             self.set(replace(self.state, **fields))
 
@@ -202,7 +202,7 @@ class WatchedNode:
                 call()
 
     def watch(self, call: Callable[[], None]) -> Callable[[], None]:
-        """Call a function after each change, in the thread that makes it. Returns a function that unregisters it."""
+        """Call a function after each change, in the thread that makes it. Return a function that unregisters it."""
 
         def unwatch() -> None:
             with self._changing:

@@ -123,7 +123,7 @@ class RemoteItems(Iterator[T], Generic[T]):
         return bool(self._items) or self._is_over or not self._pending.received.empty()
 
     def next_part(self) -> list[T]:
-        """Return the next items, or [] at the end. Waits for the first item."""
+        """Return the next items, or [] at the end. Wait for the first item."""
         while not self._items and not self._is_over:
             self._take()
         found = list(self._items)
@@ -212,7 +212,7 @@ class RemoteNode(_Node):
 
     @property
     def state(self) -> NodeState | None:  # type: ignore[override] # read-only here
-        """Latest reported state of the node. It is reported before the first result of a call."""
+        """Latest reported state of the node, None without a node. It is reported before the first result of a call."""
         return self._calls.link.node.state
 
     def watch(self, call: Callable[[], None]) -> Callable[[], None]:
@@ -233,7 +233,7 @@ class RemoteSnapshot(_Snapshot, Closable):
 
     @property
     def last_sequence(self) -> int:
-        """Number of the latest event of the arrival log in this snapshot, 0 before the first."""
+        """Number of the latest event of the arrival log in this snapshot, 0 before the first event."""
         return self._last_sequence
 
     def close(self) -> None:
@@ -261,7 +261,7 @@ class RemoteStore(_Store, Closable, ProcessBound):
         self._link = link
         self._calls = _Calls(link)
         self.moderation = RemoteModerator(self._calls)  # type: ignore[misc] # type checkers see a CableStore
-        """Moderation: roles, hidden and dropped posts, users and channels, blocked users, and own actions."""
+        """Moderation: roles, hidden and dropped posts, users and channels, blocked users, and the user's actions."""
         self.local = RemoteLocalValues(self._calls)  # type: ignore[misc] # as above
         """Local values of the user: drafts, muted channels, values of clients. They never leave the machine."""
         self.node: Final = RemoteNode(self._calls)
@@ -371,7 +371,10 @@ def connect(path: Path | str, *, timeout_s: float = limits.REMOTE_TIMEOUT_S) -> 
 
 
 def connect_soon(path: Path | str) -> RemoteStore | None:
-    """Connect as `connect` does, but wait up to 1 s for a process to serve the store. Returns None if none does."""
+    """Connect as `connect` does, but wait up to 1 s for a process to serve the store.
+
+    Return None if no process serves it.
+    """
     until_s = time.monotonic() + _BEGIN_WAIT_S
     while (connection := unix_socket.connect(store_path(path))) is None:
         if time.monotonic() > until_s:

@@ -71,7 +71,7 @@ class Listener(Closable):
 
 
 def connect(folder: Path) -> socket.socket | None:
-    """Connect to the process of this user that listens in a folder. Returns None if no process listens."""
+    """Connect to the process of this user that listens in a folder. Return None if no process listens."""
     path = folder.absolute() / NAME
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:

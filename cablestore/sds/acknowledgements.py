@@ -1,8 +1,10 @@
-"""Own messages, which are resent until histories or filters acknowledge them (SDS, "Review ACK Status"). Pure.
+"""Acknowledgement of this member's messages by histories and filters (SDS, "Review ACK Status"). Pure.
+
+A message is resent until it is acknowledged.
 
 A causal history acknowledges its messages and their dependencies: a member that lists a message has delivered all its
-dependencies. When a message of another member arrives, it acknowledges the own messages that it lists. Therefore only
-dependencies of own messages are followed.
+dependencies. A message of another member acknowledges the messages of this member that it lists. Therefore only
+dependencies of this member's messages are followed.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ _MOST_MEMBERS: Final = 8
 
 
 def sent(state: ChannelState, place: bytes, now_ms: int) -> None:
-    """Add a new own message to the outgoing buffer."""
+    """Add a new message of this member to the outgoing buffer."""
     outgoing = Outgoing(due_ms=now_ms + state.settings.resend.after_ms(1))
     state.outgoing.put(place, outgoing.packed())
     state.set_timer(state.resend, place, None, outgoing.due_ms)
@@ -33,7 +35,7 @@ def sent(state: ChannelState, place: bytes, now_ms: int) -> None:
 
 
 def review(state: ChannelState, message: SdsMessage, now_ms: int) -> None:
-    """Record the own messages that another member's message acknowledges."""
+    """Record which of this member's messages another member's message acknowledges."""
     review_history(state, message)
     if message.bloom_filter and state.counters.outgoing:
         settings = state.settings
@@ -82,7 +84,7 @@ def _review_filter(state: ChannelState, foreign: ForeignFilter, sender_id: str, 
 
 
 def _reviewed(state: ChannelState, foreign: ForeignFilter) -> list[tuple[bytes, tuple[int, ...]]]:
-    """Return own messages to compare with a filter, with the positions of their ids.
+    """Return messages of this member to compare with a filter, with the positions of their ids.
 
     All filters of one write are compared with the same messages, at most MAX_SDS_REVIEWED. The next write continues
     with the messages after them.

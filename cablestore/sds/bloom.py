@@ -96,7 +96,7 @@ class ForeignFilter:
 
     @classmethod
     def read(cls, data: bytes | None, parameters: FilterParameters, dialect: SdsDialect) -> ForeignFilter | None:
-        """Decode a message's filter. Returns None if it is missing, malformed, or has another size.
+        """Decode a message's filter. Return None if it is missing, malformed, or has another size.
 
         Never raises, so that a message with an invalid filter is still accepted. In `spec`, a filter does not contain
         its parameters, so it must have the size that `parameters` require.

@@ -15,9 +15,9 @@ The log is ordered by (Lamport time, id). The Lamport time of a message is the c
 in its sender's log. Therefore all members end with the same messages in the same order, independent of the order of
 arrival.
 
-Own messages are resent until they are acknowledged. A sender that lists an own message has it. Each message carries a
-Bloom filter of the newest ids, which shows with some uncertainty which other messages its sender has. If members do not
-write, sync messages without content carry histories and requests (`history`).
+A member resends its messages until other members acknowledge them. A member acknowledges each message that it lists.
+Each message carries a Bloom filter of the newest ids, which shows with some uncertainty which other messages its sender
+has. If members do not write, sync messages without content carry histories and requests (`history`).
 
 All changes are events: send, receive, retrieved, met, tick. A ChannelTransaction is one or more events over one state
 of the database. The rows of its state are all changes, for one atomic write. Without that write, the events do not have
@@ -103,7 +103,7 @@ class ChannelTransaction:
         """Process received bytes. The result is REFUSED for invalid bytes. `hint` helps to retrieve the message again.
 
         A hint that is too long is ignored. For bytes that were `retrieved` from a store, old requests are ignored, and
-        own messages are accepted.
+        this member's messages are accepted.
         """
         try:
             message = decode(data, self.state.settings.dialect)

@@ -106,9 +106,9 @@ def accept(state: ChannelState, kept: KeptMessage, lamport_ms: int, now_ms: int)
 
 
 def enter(state: ChannelState, kept: KeptMessage, lamport_ms: int, *, is_own: bool) -> bytes:
-    """Add a new message to the log, then the messages that waited for it. Own messages are not delivered.
+    """Add a new message to the log, then the messages that waited for it. Return its place in the log.
 
-    Returns its place in the log.
+    This member's messages are not delivered.
     """
     message_id = kept.message.message_id
     known = state.known(message_id)
@@ -123,7 +123,7 @@ def enter(state: ChannelState, kept: KeptMessage, lamport_ms: int, *, is_own: bo
 
 
 def _note_arrived(state: ChannelState, message_id: str, known: Known | None) -> bool:
-    """Record that a message is no longer missing or lost. Returns True if it was missing."""
+    """Record that a message is no longer missing or lost. Return True if it was missing."""
     state.counters.lost -= known is not None and known.is_lost
     return missing.close(state, message_id, is_here=True) is not None
 
@@ -175,7 +175,7 @@ def lost_due(state: ChannelState, now_ms: int) -> None:
 
 
 def give_up(state: ChannelState, message_id: str, *, is_lost: bool = False) -> HistoryEntry | None:
-    """Treat a missing dependency as met. Returns its entry if it was missing."""
+    """Treat a missing dependency as met. Return its entry, or None if it was not missing."""
     known = state.known(message_id)
     if known is not None:
         return None

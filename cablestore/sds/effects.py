@@ -34,9 +34,9 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Deliver:
-    """Delivery of another member's message: it and its dependencies are in the log. Own messages are not delivered.
+    """Delivery of another member's message. The message and its dependencies are in the log.
 
-    Its place is (Lamport time, id), which may precede messages that were delivered earlier.
+    The message's place is (Lamport time, id). It may precede messages that were delivered earlier.
     """
 
     message: SdsMessage
@@ -51,16 +51,16 @@ class DeliverEphemeral:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """Notice that another member has this own message."""
+    """Notice that another member has this message of the local member."""
 
     message_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class PossiblyAcknowledged:
-    """Notice that the filters of `members` members contain this own message.
+    """Notice that the filters of `members` members contain this message of the local member.
 
-    `doubt` is the probability that no member has it.
+    `doubt` is the probability that no other member has the message.
     """
 
     message_id: str
@@ -70,7 +70,10 @@ class PossiblyAcknowledged:
 
 @dataclass(frozen=True, slots=True)
 class Unacknowledged:
-    """Notice that this own message was sent `sent` times without acknowledgement. It is not resent automatically."""
+    """Notice that a message of the local member was sent `sent` times without acknowledgement.
+
+    The log does not resend the message automatically.
+    """
 
     message_id: str
     sent: int
@@ -96,7 +99,8 @@ class Retrieve:
 class Lost:
     """Notice that a missing message was declared lost.
 
-    Messages that depend on it are delivered without it. It is still delivered if it arrives.
+    Messages that depend on the lost message are delivered without it. The lost message is still delivered if it
+    arrives.
     """
 
     entry: HistoryEntry

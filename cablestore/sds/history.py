@@ -134,7 +134,7 @@ def sync_due(state: ChannelState, now_ms: int, random: Callable[[], float]) -> N
 
 
 def _unnamed(state: ChannelState, since_ms: int, random: Callable[[], float]) -> list[bytes]:
-    """Return the heads that were not listed since `since_ms`, without own messages that are still being resent.
+    """Return the heads that were not listed since `since_ms`, except this member's messages that are still resent.
 
     If there are too many for a sync message, shares take turns, each beginning with a random head.
     """
@@ -171,9 +171,9 @@ def _sync(state: ChannelState, unnamed: list[bytes], now_ms: int) -> None:
 
 
 def remember_sync(state: ChannelState, message: SdsMessage) -> None:
-    """Record the id of an own or received sync message. If its share is full, the oldest id of the share is removed.
+    """Record the id of a sent or received sync message. If its share is full, remove the oldest id of the share.
 
-    This is for a dialect whose members log and list sync messages: messages do not wait for a recorded sync message.
+    In some dialects, members log and list sync messages. Messages do not wait for a recorded sync message.
     The ids are limited for each share, so that many ids from one sender do not displace the ids of others.
     """
     prefix = sized_prefix(share_of(state, message.sender_id))

@@ -88,8 +88,8 @@ class CausalLog(Closable, ProcessBound):
             locked = (share_lock if read_only else lock)(
                 path / _OWNER,
                 lambda _: StoreLockedError(
-                    f"the causal logs at {path} are already open. Only one process at a time can open them. Close them "
-                    "first"
+                    f"the causal logs at {path} are already open. Only one process at a time can open them. Close the "
+                    "logs first"
                 ),
             )
         except OSError as error:
@@ -115,7 +115,7 @@ class CausalLog(Closable, ProcessBound):
         return None if found is None or found._lock is None else found  # noqa: SLF001 - of the same class
 
     def channel(self, channel_id: str, sender_id: str, settings: Settings = _DEFAULT) -> LogChannel:
-        """Return the channel in which this member writes as `sender_id`. Creates it if it does not exist.
+        """Return the channel in which this member writes as `sender_id`. Create it if it does not exist.
 
         Raises SdsError if an id is too long, the log belongs to another sender, or the channel is open with other
         settings.
@@ -313,7 +313,7 @@ class LogChannel:
     def retrieved(
         self, data: bytes, now_ms: int, *, retrieval_hint: bytes | None = None, sync: bool = True
     ) -> Received:
-        """Process bytes retrieved from a store: as `receive`, but ignore old requests and accept own messages."""
+        """Process bytes retrieved from a store: as `receive`, but ignore old requests and accept this member's messages."""
         with self._transaction(sync=sync) as transaction:
             return transaction.receive(data, now_ms, retrieval_hint, retrieved=True)
 
@@ -348,7 +348,7 @@ class LogChannel:
         yield from self._paged(lambda transaction, last: transaction.log(last), after)
 
     def log_from(self, lamport_ms: int) -> Iterator[SdsMessage]:
-        """Yield the log in order, from a Lamport time on: see `log`."""
+        """Yield the log in order, from a Lamport time: see `log`."""
         yield from self._paged(lambda transaction, last: transaction.log(last, from_ms=lamport_ms), None)
 
     def newest(self, most: int = 50) -> list[SdsMessage]:
@@ -389,7 +389,7 @@ class LogChannel:
             return transaction.state.counters
 
     def due_ms(self) -> int | None:
-        """Return when `tick` must run next."""
+        """Return when `tick` must run next: 0 before the first tick, None if no timer is set."""
         with self._reading() as transaction:
             return transaction.due_ms()
 
@@ -413,7 +413,7 @@ class ChannelStatus:
     missing: int
     """Missing messages that others listed."""
     unacknowledged: int
-    """Unacknowledged own messages, which are resent."""
+    """Unacknowledged messages of this member, which are resent."""
     lost: int
     """Messages declared lost because they could not be retrieved."""
     effects: int
@@ -428,7 +428,8 @@ def _status(database: Database, channel_id: str, table: Table) -> ChannelStatus:
     row = table.get(b"")
     if row is None:
         raise CorruptStoreError(
-            f"the state of the causal log {channel_id!r} is missing. Remove the folder sds and fetch its channels again"
+            f"the state of the causal log {channel_id!r} is missing. Remove the folder `sds` of the store, then fetch "
+            "the channels from their members"
         )
     counters = counters_of(row)
     prefix = channel_prefix(channel_id)

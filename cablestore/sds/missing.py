@@ -121,7 +121,7 @@ def _times(state: ChannelState, gap: Gap) -> Iterator[tuple[Table, Table, int]]:
 
 
 def close(state: ChannelState, message_id: str, *, is_here: bool = False) -> Gap | None:
-    """Remove a gap. Returns it, or None if it did not exist.
+    """Remove a gap. Return it, or None if it did not exist.
 
     With `is_here`, the message arrived, so its requests are subtracted from the accounts of the senders that listed it.
     """
@@ -176,7 +176,8 @@ def requests_to_send(state: ChannelState, message_id: str, now_ms: int) -> tuple
 def requested_by_another(state: ChannelState, message_id: str, now_ms: int) -> None:
     """Postpone our request after another member's request.
 
-    Only one is considered until our next request, because a member could otherwise prevent ours forever.
+    Only one request of others is considered until our next request. Otherwise, a member could postpone our request
+    forever.
     """
     gap = find(state, message_id)
     if gap is not None and gap.request_ms is not None and not gap.is_postponed:

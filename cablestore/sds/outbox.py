@@ -115,8 +115,8 @@ def effect_of(state: ChannelState, row: bytes) -> Effect:
 def _send(state: ChannelState, message: SdsMessage, reason: Reason) -> Send:
     """Return the effect that sends a message. Add the filter to this member's messages, except ephemeral ones.
 
-    The filters of other members are not stored. If this member's filter were added to their messages, receivers would
-    attribute it to them.
+    The filters of other members are not stored. If this member's filter were added to messages of other members,
+    receivers would attribute the filter to those members.
     """
     if message.sender_id == state.sender_id and reason is not Reason.EPHEMERAL:
         message = replace(message, bloom_filter=state.filter.wire())

@@ -82,7 +82,7 @@ class PostChannel:
         self.channel: Final[LogChannel] = log.channel(channel_id, sender_id, replace(settings, check=check_post))
 
     def send(self, post: Post, now_ms: int, *, retrieval_hint: bytes | None = None) -> bool:
-        """Send a post of the store. Returns False if it is in the log, so that an interrupted send can be repeated.
+        """Send a post of the store. Return False if it is in the log, so that an interrupted send can be repeated.
 
         A text or topic links to the post/join of its author. If the log does not have the join, it is sent first, in
         the same write. Raises SdsError for a local-only post.
@@ -127,7 +127,7 @@ class PostChannel:
         self.channel.confirm(sequence)
 
     def meet_stored(self) -> int:
-        """Treat missing messages as met if the store has their posts. Returns their number.
+        """Treat missing messages as met if the store has their posts. Return their number.
 
         Call this after a reconciliation or the import of an archive.
         """
@@ -180,7 +180,7 @@ class PostChannel:
         return self.channel.encoded(message_id)
 
     def retrieve(self, message_id: str, ask: Callable[[str], bytes | None], now_ms: int) -> Received | None:
-        """Retrieve a missing message with `ask`, the `answer` of another member. Returns None if `ask` returns None.
+        """Retrieve a missing message with `ask`, the `answer` of another member. Return None if `ask` returns None.
 
         The answer is checked like all received messages.
         """

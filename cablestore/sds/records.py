@@ -38,8 +38,9 @@ _STATES: Final = {state.value: state for state in MessageState}
 class Known(NamedTuple):
     """State of one message id.
 
-    `unmet` counts the open dependencies of a waiting message. `is_named`: a message of the log listed it before it
-    arrived, which is possible after it was lost. `is_lost`: it was declared lost, as it could not be retrieved.
+    `unmet` counts the open dependencies of a waiting message. `is_named` is True if a message of the log listed this
+    message before it arrived. This is possible after a message was lost. `is_lost` is True if the message was declared
+    lost, because it could not be retrieved.
     """
 
     state: MessageState
@@ -63,7 +64,8 @@ def known_of(row: bytes | None) -> Known | None:
         return Known(_STATES[state], lamport_ms, unmet, bool(marks & _NAMED), bool(marks & _LOST))
     except (struct.error, KeyError):
         raise CorruptStoreError(
-            f"a row of an id in the causal log is damaged: {row!r}. Remove the folder sds and fetch its channels again"
+            f"a row of an id in the causal log is damaged: {row!r}. Remove the folder `sds` of the store, then fetch "
+            "the channels from their members"
         ) from None
 
 
@@ -105,7 +107,7 @@ def kept_of(row: bytes, message_id: str, channel_id: str, lamport_ms: int) -> Ke
 
 @dataclass(slots=True)
 class Outgoing:
-    """Own message without acknowledgement. `doubt` is the probability that all filters that contained it were wrong."""
+    """Unacknowledged message of this member. `doubt` is the probability that all filters with its id were wrong."""
 
     sent: int = 1
     """Number of times it was sent."""
@@ -188,7 +190,7 @@ class Counters:
     newer_slot: int = 0
     newer_count: int = 0
     lamport_ms: int = 0
-    """As in the specification, it begins at the current time: each own message has at least the current time."""
+    """The clock begins at the current time, as in the specification. Each sent message has at least the current time."""
     next_effect: int = 1
     confirmed: int = 0
     """Last effect that the application handled. The deleted rows up to there are not scanned."""
@@ -204,7 +206,7 @@ class Counters:
     sync_ms: int = 0
     """Time when a sync message is due, 0 before the first tick."""
     reviewed: bytes = b""
-    """Place up to which own messages were compared with the last filter."""
+    """Place up to which this member's messages were compared with the last filter."""
     senders: int = 0
     notified: int = 0
     """Missing messages for which no message waits."""
@@ -230,6 +232,6 @@ def counters_of(row: bytes) -> Counters:
     if not isinstance(values, list) or not _FIRST_COUNTERS <= len(values) <= len(Counters.__slots__):
         raise CorruptStoreError(
             "a causal log was written by another version of cablestore, or its state is damaged. "
-            "Remove the folder sds and fetch the channel from its members"
+            "Remove the folder `sds` of the store, then fetch the channels from their members"
         )
     return Counters(*values)

@@ -74,7 +74,7 @@ class ChannelState:
         """Filter, or None if it was not used. After `rows`, it is the filter after the write."""
         self._newest: list[bytes] | None = None
         self.reviewed: tuple[tuple[int, int, int], list[tuple[bytes, tuple[int, ...]]]] | None = None
-        """Own messages to compare with filters in this write: see `acknowledgements`."""
+        """Messages of this member to compare with filters in this write: see `acknowledgements`."""
         self._check_sender()
 
     def _table(self, source: Source, name: bytes) -> Table:

@@ -25,7 +25,7 @@ the next table contained deleted rows, each read would scan thousands of them.""
 IDS: Final = b"ids"
 """id -> its state, a `MessageState`."""
 OUTGOING: Final = b"outgoing"
-"""place -> attempts and filters: own messages without acknowledgement."""
+"""place -> attempts and filters: this member's messages without acknowledgement."""
 WAITING: Final = b"waiting"
 """place -> message: received, but a dependency is not in the log."""
 NEEDS: Final = b"needs"
@@ -140,7 +140,7 @@ class Table:
         if row is None:
             raise CorruptStoreError(
                 f"the causal log lacks the row {part[:80]!r} of {self._prefix.decode()}, to which another row refers. "
-                "Remove the folder sds and fetch the channel from its members"
+                "Remove the folder `sds` of the store, then fetch the channels from their members"
             )
         return row
 

@@ -80,7 +80,7 @@ class Question:
 
     @property
     def ids(self) -> tuple[int, int]:
-        """Range of own ids in the time range: the first id, and the id after the last."""
+        """Ids of the time range: the first id, and the id after the last."""
         return id_floor(self.start_ms), id_floor(limits.MAX_TIMESTAMP_MS + 1 if self.end_ms is None else self.end_ms)
 
     def chooses(self, post: Post) -> bool:
@@ -155,7 +155,7 @@ class SearchIndex(ProcessBound):
     def catch_up(
         self, timeout_s: float | None = None, progress: Progress = no_progress, *, purges: int | None = None
     ) -> int:
-        """Index new posts for at most about `timeout_s`. Returns the approximate number of remaining posts.
+        """Index new posts for at most about `timeout_s`. Return the approximate number of remaining posts.
 
         `progress` is called with the number of indexed posts and log entries. `purges` is the maximum number of steps
         that merge parts of the index.
@@ -289,7 +289,7 @@ class SearchIndex(ProcessBound):
     def _write(
         self, known: IndexState, following: IndexState, docs: list[Document | None], removed: list[bytes]
     ) -> bool:
-        """Write one step, unless another thread was faster. Returns True if it was written."""
+        """Write one step, unless another thread was faster. Return True if it was written."""
         with self._locked() as table:
             fits = table.state() == known
             if fits:

@@ -65,7 +65,7 @@ class PageSums:
     # --- opening -------------------------------------------------------------------------------
 
     def verify(self, *, read_only: bool = False) -> None:
-        """Compare each page with its sum, before SQLite opens the file. Removes a log that does not belong to the file.
+        """Compare each page with its sum, before SQLite opens the file. Remove a log that does not belong to the file.
 
         With `read_only`, the log is not removed and must not be needed. Raises WrongSumsError if a sum does not match,
         and OSError if a file cannot be read.
@@ -87,7 +87,7 @@ class PageSums:
         self._seen = self._state()
 
     def _read(self) -> tuple[int, int]:
-        """Read the sums. Returns size and CRC-32 of the recorded log."""
+        """Read the sums. Return size and CRC-32 of the recorded log."""
         try:
             data = self._path.read_bytes()
         except FileNotFoundError:

@@ -398,10 +398,10 @@ def _errors() -> Iterator[None]:
         apsw.BusyError,
     ) as error:
         raise StorageError(
-            f"cannot write the search index: {error}. Check free space and permissions of the store's folder"
+            f"cannot write the search index: {error}. Check the free space and the permissions of the store's folder"
         ) from None
     except OSError as error:
         raise StorageError(
-            f"cannot read, write or remove the search index: {error.strerror}. Check free space and permissions of "
-            "the store's folder"
+            f"cannot read, write or remove the search index: {error.strerror}. Check the free space and the "
+            "permissions of the store's folder"
         ) from None

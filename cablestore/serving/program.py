@@ -138,11 +138,13 @@ class ServedProgram:
         if call.number in self._calls or call.number in self._snapshots:
             return f"the call number {call.number} is in use"
         if call.method == _SNAPSHOT and len(self._snapshots) >= limits.MAX_REMOTE_SNAPSHOTS:
-            return f"too many open snapshots: the maximum is {limits.MAX_REMOTE_SNAPSHOTS}. Close one"
+            return f"too many open snapshots: the maximum is {limits.MAX_REMOTE_SNAPSHOTS}. Close a snapshot"
         if self._is_iterator(call):
             is_full = len(self._streams) >= limits.MAX_REMOTE_ITERATORS
             return (
-                f"too many open iterators: the maximum is {limits.MAX_REMOTE_ITERATORS}. Close one" if is_full else ""
+                f"too many open iterators: the maximum is {limits.MAX_REMOTE_ITERATORS}. Close an iterator"
+                if is_full
+                else ""
             )
         is_full = len(self._calls) - len(self._streams) >= limits.MAX_REMOTE_CALLS
         return f"too many running calls: the maximum is {limits.MAX_REMOTE_CALLS}. Wait for one" if is_full else ""

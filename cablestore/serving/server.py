@@ -153,7 +153,7 @@ class StoreServer(Closable, ProcessBound):
         if hello is None:
             return "invalid first line: expected JSON with the version of cablestore and the versions of the protocol"
         if len(self._programs) >= limits.MAX_REMOTE_CLIENTS:
-            return f"too many programs use this store: the maximum is {limits.MAX_REMOTE_CLIENTS}. Close one, or wait"
+            return f"too many programs use this store: the maximum is {limits.MAX_REMOTE_CLIENTS}. Close a program, or wait"
         return messages.rejection(hello, "the program")
 
     def _offer(self, problem: str) -> Offer:
@@ -200,7 +200,7 @@ class StoreServer(Closable, ProcessBound):
 
 
 def offer(store: CableStore, *, owner: str = "", node: WatchedNode | None = None) -> StoreServer:
-    """Serve an open store to other processes of this user: `cablestore.connect` returns it there.
+    """Serve an open store to other processes of this user: `cablestore.connect` returns the store in those processes.
 
     Close the returned server before the store, or use it in a `with`. `owner` and `node`, the node that connects the
     store to peers, are `RemoteStore.owner` and `RemoteStore.node` in the other processes. Raises ArgumentError for a

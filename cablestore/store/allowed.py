@@ -22,19 +22,19 @@ def require_allowed(reader: Reader, body: Body, own_key: bytes | None) -> None:
     match body:
         case Role(recipient=user):
             if user == own_key:
-                raise ArgumentError("you cannot assign a role to yourself (moderation.md 4.4.3). Name another user")
+                raise ArgumentError("you cannot assign a role to yourself (moderation.md 4.4.3). Choose another user")
             if has_declined(reader, user):
                 raise ArgumentError(f"cannot assign a role: the user {user.hex()} does not accept roles")
         case Block(recipients=users, privacy=privacy, notify=notify):
             if own_key in users:
-                raise ArgumentError("you cannot block yourself. Name other users")
+                raise ArgumentError("you cannot block yourself. Choose other users")
             if privacy == LOCAL_ONLY and notify:
                 raise ArgumentError(
                     "a private block never leaves this store, so the blocked user cannot be notified. Block publicly, "
                     "or without notification"
                 )
         case Moderation(action=Action.HIDE_USER, recipients=users) if own_key in users:
-            raise ArgumentError("you cannot hide yourself. Name other users")
+            raise ArgumentError("you cannot hide yourself. Choose other users")
         case Unblock(recipients=users) if body.privacy != LOCAL_ONLY:
             _require_private(private_doings(reader, own_key, BLOCKS, users, None))
         case Moderation(action=action, recipients=targets, channel=channel) if (

@@ -1,4 +1,4 @@
-"""Own posts: build a post from its body, with links, timestamp, signature and encryption."""
+"""Posts of the user: build a post from its body, with links, timestamp, signature and encryption."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Composer:
 
     @property
     def own_key(self) -> bytes | None:
-        """Public key of the identity that signs posts, or None if there is none."""
+        """Public key of the identity that signs posts, or None without an identity."""
         identity = self._identity.load()
         return None if identity is None else identity.public_key
 
@@ -41,7 +41,10 @@ class Composer:
         return self._identity.identity.public_key
 
     def for_trial(self) -> Composer:
-        """Return a composer for posts of a dry run. If the store has no identity, it uses a temporary one."""
+        """Return a composer for posts of a dry run.
+
+        If the store has no identity, the composer uses a temporary identity.
+        """
         return Composer(StoreIdentity(self._identity.load() or Identity.generate(), None), self._clock)
 
     def compose(self, transaction: Transaction, body: Body, moderation: AppliedModeration | None) -> list[Post]:

@@ -29,7 +29,7 @@ def causal_order(
 ) -> list[bytes]:
     """Sort the hashes of posts in causal order, oldest first. `start_ms` is the start of the time window of the posts.
 
-    At most `limits.MAX_CAUSAL_POSTS` posts and ancestors are kept in memory; further ancestors count as unknown.
+    At most `limits.MAX_CAUSAL_POSTS` posts and ancestors are kept in memory; further ancestors are unknown.
     """
     nodes = _history(reader, hashes, start_ms - skew_ms)
     places: dict[bytes, tuple[int, int]] = {}

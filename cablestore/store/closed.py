@@ -310,8 +310,8 @@ class ClosedStore:
             known = said or self._dialect
             if known is None:
                 raise OpenError(
-                    f"the database in {folder.database_path} is damaged, and its dialect is unknown. Name the dialect "
-                    "with --dialect"
+                    f"the database in {folder.database_path} is damaged, and its dialect is unknown. Pass the "
+                    "dialect with --dialect"
                 )
             if self._dialect not in {None, known}:
                 raise OpenError(

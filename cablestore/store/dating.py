@@ -69,8 +69,8 @@ class ReplacedPosts(NamedTuple):
 def date_after(replaced: ReplacedPosts, time_ms: int, now_ms: int, own_key: bytes) -> int:
     """Return `time_ms`, or the time just after the latest replaced post if that is later.
 
-    Raises ArgumentError if the time just after a post of `here` is a week or more ahead of the clock. Ignores such
-    posts of `elsewhere`.
+    Raises ArgumentError if the time just after a post of `here` is a week or more ahead of the clock. Posts of
+    `elsewhere` with such a time are ignored.
     """
     end_ms = now_ms + limits.MAX_FUTURE_MS
     latest = next(replaced.here, None)
@@ -108,7 +108,7 @@ def utc(time_ms: int) -> str:
 
 
 def replaced_by(reader: Reader, moderation: AppliedModeration | None, body: Body, own_key: bytes) -> ReplacedPosts:
-    """Return the posts that a new own post replaces. Texts and deletions do not replace posts."""
+    """Return the user's posts that a new post of the user replaces. Texts and deletions do not replace posts."""
     match body:
         case Info():
             return ReplacedPosts(_dated(author.newest(reader, own_key, INFO), own_key), iter(()))

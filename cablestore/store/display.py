@@ -204,7 +204,7 @@ class Display:
     def last_message(self, channel: str) -> Message | None:
         """Return the latest message of a channel that is not hidden.
 
-        Returns None if the latest `limits.MAX_PAGE_ROWS_READ` messages are all hidden, or if there are none.
+        Returns None if the latest `limits.MAX_PAGE_ROWS_READ` messages are all hidden, or the channel has no messages.
         """
         newest = messages.texts(self._reader, channel, newest_first=True, at_once=1)
         for _, digest in islice(newest, limits.MAX_PAGE_ROWS_READ):

@@ -33,7 +33,7 @@ class Follower:
         self._present = present
 
     def events(self, after: int, timeout_s: float | None) -> Iterator[Event]:
-        """Yield every event after number `after`. Ends after `timeout_s` without an event, or when the store is closed."""
+        """Yield every event after number `after`. End after `timeout_s` without an event, or when the store is closed."""
         check(after=after)
         check_given(timeout_s=timeout_s)
         return self._each_event(after, timeout_s)
@@ -57,7 +57,7 @@ class Follower:
     def changes(
         self, channel: str | None, after: ChangesCursor | None, timeout_s: float | None, *, local: bool
     ) -> Iterator[Change]:
-        """Yield every change after a cursor. Ends after `timeout_s` without a change, or when the store is closed."""
+        """Yield every change after a cursor. End after `timeout_s` without a change, or when the store is closed."""
         check(local=local)
         check_given(timeout_s=timeout_s)
         _check_channel(channel)
@@ -84,7 +84,7 @@ class Follower:
     def next_changes(
         self, after: ChangesCursor, channel: str | None, timeout_s: float | None, *, local: bool
     ) -> Changes:
-        """Wait for changes after a cursor. Returns them with the next cursor; after a timeout, the list is empty."""
+        """Wait for changes after a cursor. Return them with the next cursor; after a timeout, the list is empty."""
         check(local=local)
         check_text("after", after)
         check_given(timeout_s=timeout_s)
@@ -150,7 +150,7 @@ class _MayBeClosed(Protocol):
 
 
 def read_again(store: _MayBeClosed, read: Callable[[], T]) -> T:
-    """Call `read` and return its result. If a rebuild replaces the database meanwhile, calls it again.
+    """Call `read` and return its result. If a rebuild replaces the database meanwhile, call `read` again.
 
     Raises StoreClosedError if the store is closed.
     """

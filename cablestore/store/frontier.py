@@ -100,7 +100,7 @@ class Descent:
                 self._unread.add(text)
 
     def _read(self, row: TextRow, following: TextRow | None, block: list[TextRow]) -> bool:
-        """Record that a text was read. Returns True if it links to at least one text, and to no newer text."""
+        """Record that a text was read. Return True if it links to at least one text, and to no newer text."""
         unread, node = self._unread, self._nodes.node(row[1])
         if unread is None or node is None:
             return False

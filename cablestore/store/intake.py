@@ -39,12 +39,12 @@ class IntakeBatch:
     verifying: list[Results] = field(default_factory=list)
     """Running verifications of `posts`, in order. Empty if signatures are trusted."""
     is_planned_ahead: bool = False
-    """True if the batch is planned while its signatures are verified, as if all were valid."""
+    """True if the batch is planned while its signatures are verified, as if all signatures were valid."""
 
     _signed: list[bool] | None = None
 
     def signed(self) -> list[bool]:
-        """Return the validity of each signature of `posts`. Waits until all are verified."""
+        """Return the validity of each signature of `posts`. Wait until all are verified."""
         if not self.verifying:
             return [True] * len(self.posts)
         if self._signed is None:
@@ -62,7 +62,7 @@ class IntakeBatch:
             yield self.signed()
 
     def rejection(self) -> str:
-        """Return the number of rejected posts and the first reason, "" without rejections. Waits for the verification."""
+        """Return the number of rejected posts and the first reason, "" without rejections. Wait for the verification."""
         wrong = [outcome for outcome in self.outcomes if outcome is not None]
         for post, is_right in zip(self.posts, self.signed(), strict=True):
             if not is_right:
@@ -115,7 +115,7 @@ class Intake:
         return batch
 
     def admit(self, posts: Iterable[Post]) -> IntakeBatch:
-        """Reject decoded posts that cannot be stored. The others are verified while further posts are read."""
+        """Reject decoded posts that cannot be stored. The other posts are verified while further posts are read."""
         batch = IntakeBatch()
         newest_ms = self.clock() + limits.MAX_FUTURE_MS
         for lot in batches(posts, _post_size_bytes):

@@ -1,4 +1,4 @@
-"""How long a store keeps posts, by channel."""
+"""Maximum ages of the posts of a store, by channel."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class StoreIdentity:
         self._read_only = read_only
         self._path = None if folder is None else folder / IDENTITY_FILE
         self._identifying = threading.Lock()
-        """Prevents two threads from creating two key files."""
+        """Lock that prevents two threads from creating two key files."""
 
     @property
     def identity(self) -> Identity:
@@ -62,7 +62,7 @@ class StoreIdentity:
         return None if self._identity is None else self._identity.public_key
 
     def become(self, identity: Identity) -> None:
-        """Write as `identity` from now on. Raises IdentityError if the store has another identity."""
+        """Sign new posts with `identity`. Raises IdentityError if the store has another identity."""
         with self._identifying:
             known = self.load()
             if known is None:
@@ -81,7 +81,7 @@ class StoreIdentity:
         self._identity = identity
 
     def unseal(self, sealed: bytes) -> bytes:
-        """Decrypt a local-only post. Raises IdentityError if there is no identity."""
+        """Decrypt a local-only post. Raises IdentityError if the store has no identity."""
         identity = self.load()
         return _no_identity(sealed) if identity is None else identity.unseal(sealed)
 
@@ -120,20 +120,20 @@ def save_secret(secret: bytes, path: Path, what: str) -> None:
         try:
             _name(draft, path)
         except FileExistsError:
-            raise IdentityError(f"{path} already exists and is not overwritten. Move it away first") from None
+            raise IdentityError(f"{path} already exists and is not overwritten. Move this file away first") from None
         finally:
             draft.unlink(missing_ok=True)
         sync_folder(path.parent)
 
 
 def draft_identity(identity: Identity, path: Path) -> Path:
-    """Write a key file beside `path` under a temporary name, and flush it to disk. Returns the temporary path."""
+    """Write a key file beside `path` under a temporary name, and flush it to disk. Return the temporary path."""
     return _draft(identity.seed, path, "identity")
 
 
 def _draft(secret: bytes, path: Path, what: str) -> Path:
     if path.is_dir():
-        raise IdentityError(f"cannot write the {what} to {path}: it is a folder. Name a new file")
+        raise IdentityError(f"cannot write the {what} to {path}: it is a folder. Choose a new file")
     draft = path.with_name(path.name + unique_suffix())
     with storage_errors(f"cannot write the {what} to {path}"):
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, MODE)
@@ -173,7 +173,8 @@ def _is_readable(path: Path) -> bool:
 def load_identity(path: Path, *, any_mode: bool = False) -> Identity:
     """Read a key file: a seed (64 hex digits) or a libsodium secret key (128 hex digits: seed and public key).
 
-    Raises IdentityError if the file is missing, malformed, or accessible to other users. `any_mode` allows the latter.
+    Raises IdentityError if the file is missing, malformed, or accessible to other users. With `any_mode`, a file that
+    other users can access is accepted.
     """
     try:
         mode = stat.S_IMODE(path.stat().st_mode)

@@ -81,7 +81,7 @@ class LocalValues:
     # --- values that all clients share ---------------------------------------------------------
 
     def draft(self, channel: str) -> str:
-        """Return the draft for a channel, or "" if there is none."""
+        """Return the draft for a channel, or "" without a draft."""
         return (self._get(DRAFT, self._channel_key(channel)) or b"").decode(errors="replace")
 
     def set_draft(self, channel: str, text: str, *, sync: bool = False) -> None:

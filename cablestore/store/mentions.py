@@ -144,7 +144,7 @@ class Search(NamedTuple):
 
     @classmethod
     def stored(cls, reader: Reader) -> Self | None:
-        """Return the unfinished search of a store. If its row is damaged, all texts are searched again."""
+        """Return the unfinished search of a store, or None. If its row is damaged, return a search of all texts."""
         value = reader.local(MENTION_SEARCH, b"")
         match unpacked(value):
             case [bytes() as start, bytes() as stop, bytes() as channel_key, bytes() as place]:
@@ -167,7 +167,7 @@ def require_search(plan: Plan, start: bytes, stop: bytes) -> None:
 
 
 def search_some(plan: Plan, naming: Naming, most: int) -> int:
-    """Search up to `most` remaining posts. Returns their number; less than `most` means that the search is complete."""
+    """Search up to `most` remaining posts. Return their number. If it is less than `most`, the search is complete."""
     search = Search.stored(plan.reader)
     if search is None:
         return 0
@@ -212,7 +212,7 @@ def _posts(reader: Reader, search: Search) -> Iterator[tuple[bytes, bytes, bytes
 
 
 def _linked_times_ms(reader: Reader, text: Post) -> Iterator[int]:
-    """Yield the times of posts that a text links to. Reads MAX_LINKS_WRITTEN links: clients do not write more."""
+    """Yield the times of posts that a text links to. Read MAX_LINKS_WRITTEN links: clients do not write more."""
     for post in map(reader.post, text.links[: limits.MAX_LINKS_WRITTEN]):
         is_in_channel = post is not None and post.is_linkable and post.channel_key == text.channel_key
         if post is not None and is_in_channel and post.timestamp_ms - text.timestamp_ms < limits.MAX_FUTURE_MS:

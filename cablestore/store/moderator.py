@@ -192,7 +192,9 @@ class Moderator:
         channel: str | None = None,
         **options: Unpack[ActOptions],
     ) -> Effect:
-        """Remove posts from this store, and reject them from now on. Name either users, posts or a channel (4.4.6).
+        """Remove posts from this store, and reject them if they arrive again (4.4.6).
+
+        Pass only one of `users`, `posts` and `channel`.
 
         Posts must be known as for `hide`, and of type post/text or post/topic. Users are dropped by a `private`
         post/block with `drop=1` (5.1.4.1). To block them publicly, use `block`.
@@ -229,7 +231,7 @@ class Moderator:
         notify: bool = False,
         **options: Unpack[ActOptions],
     ) -> Effect:
-        """Reject posts of users from now on. With `drop`, also remove their stored posts (4.6, 5.1.4).
+        """Reject new posts of users. With `drop`, also remove their stored posts (4.6, 5.1.4).
 
         With `notify`, the post/block is sent to the blocked users.
         """
@@ -246,7 +248,7 @@ class Moderator:
         undrop: bool = False,
         **options: Unpack[ActOptions],
     ) -> Effect:
-        """Undo `block`. With `undrop`, the posts that it dropped can be stored again (5.1.5)."""
+        """Undo `block`. With `undrop`, the posts that the block dropped can be stored again (5.1.5)."""
         check(undrop=undrop)
         how, people = _How(**options), self._users(users)
         with self._engine.transaction() as transaction:
@@ -266,7 +268,7 @@ class Moderator:
         known = self.seed
         if known is not None and known.revoked_at_ms is None and known.roles != given.roles:
             raise ArgumentError(
-                "cannot apply the moderation seed: another moderation seed is in force. Revoke it first"
+                "cannot apply the moderation seed: another moderation seed is in force. Revoke that seed first"
             )
         return self._with_seed(given, dry_run=dry_run)
 
@@ -282,9 +284,9 @@ class Moderator:
         return self._with_seed(known.revoked(self._clock()), dry_run=dry_run)
 
     def sweep(self, progress: Progress = no_progress) -> int:
-        """Remove all dropped posts that are still stored, in batches. Returns the number of posts that were read.
+        """Remove all dropped posts that are still stored, in batches. Return the number of posts that were read.
 
-        After an interruption, the next call or later writes resume it. `progress` counts posts.
+        After an interruption, the next call or later writes resume the removal. `progress` counts posts.
         """
         check(progress=progress)
         total = 0
@@ -362,7 +364,7 @@ class Moderator:
         return [] if decisions is None else decisions.contexts()
 
     def follow(self, timeout_s: float | None = None) -> Iterator[Difference]:
-        """Yield changes, from now on, of roles and of hidden, dropped or blocked users, posts and channels.
+        """Yield changes of roles, and of hidden, dropped or blocked users, posts and channels, after this call.
 
         Ends after `timeout_s` without an event, or when the store is closed.
         """
@@ -418,7 +420,9 @@ class Moderator:
         hashes = tuple(dict.fromkeys(checked_each("posts", posts, check_id)))
         on_channel = acts.first >= Action.DROP_CHANNEL
         if bool(people) + bool(hashes) + (on_channel and not hashes and channel is not None) != 1:
-            raise ArgumentError("name either " + ("posts or a channel" if on_channel else "users or posts"))
+            raise ArgumentError(
+                "invalid targets: pass either " + ("posts or a channel" if on_channel else "users or posts")
+            )
         with self._engine.transaction() as transaction:
             if hashes:
                 _require_count(hashes, "posts")
@@ -451,7 +455,7 @@ class Moderator:
             if name is None or (bones is None and not acts.on_posts % 2):
                 raise ArgumentError(
                     f"the post {digest.hex()} is not stored, so its channel is unknown. To undo an action on this "
-                    "post, name the channel"
+                    "post, pass its channel"
                 )
             found.setdefault(name, []).append(digest)
         return {name: tuple(targets) for name, targets in found.items()}
@@ -502,17 +506,19 @@ class Moderator:
 
 def _require_count(values: Sequence[bytes], what: str) -> None:
     if not 1 <= len(values) <= limits.MAX_RECIPIENTS:
-        raise ArgumentError(f"invalid number of {what}: {len(values)}. Name 1 to {limits.MAX_RECIPIENTS}")
+        raise ArgumentError(f"invalid number of {what}: {len(values)}. Pass 1 to {limits.MAX_RECIPIENTS}")
 
 
 def _require_alone(posts: Iterable[bytes], channel: str | None) -> None:
     check_given(channel=channel)
     if checked_each("posts", posts, check_id) or channel is not None:
-        raise ArgumentError("name either users, posts or a channel. Dropping users applies to the whole cabal")
+        raise ArgumentError(
+            "invalid targets of a drop: expected only one of users, posts and channel. To drop users, omit the channel"
+        )
 
 
 def _author_of(reader: Reader, digest: bytes) -> bytes | None:
-    """Return the author of a post that is stored or recorded as dropped."""
+    """Return the author of a post that is stored or recorded as dropped, None for other posts."""
     post = reader.post(digest)
     if post is not None:
         return post.author

@@ -56,7 +56,7 @@ def folded(text: str) -> str:
 
 
 def folded_name(name: str) -> str:
-    """Return a name in the form in which it is compared: `folded`, without leading `@`, or "" if invisible."""
+    """Return a name in the form in which it is compared: `folded`, without leading `@`, or "" for an invisible name."""
     return "" if is_invisible(name) else folded(name).lstrip("@ ")
 
 
@@ -148,7 +148,7 @@ def _is_continued(after: str, last: str, *, has_sign: bool) -> bool:
 
 
 def _last_letter(text: str) -> str:
-    """Return the last character that is not a combining mark, "" if there is none."""
+    """Return the last character that is not a combining mark, "" without such a character."""
     return next((character for character in reversed(text) if not _is_mark(character)), "")
 
 

@@ -77,7 +77,7 @@ class Present:
         self.state = State(moderation, UserMarks.read(reader, user_marks.own_key))
 
     def catch_up(self) -> None:
-        """Write the rows that changes outside of the store require, such as a reindexing or another key file.
+        """Write the rows that changes outside the store require, such as a reindexing or another key file.
 
         Also removes a batch of dropped posts. Opening a store calls this method.
         """
@@ -92,7 +92,7 @@ class Present:
             self._sweep_if_possible(transaction, sync=False)
 
     def follow_identity(self) -> State:
-        """Update the state if the store's identity changed since its last write. Returns the current state."""
+        """Update the state if the store's identity changed since its last write. Return the current state."""
         own_key = self._identity.known_key
         if own_key is None or own_key == self.state.user_marks.own_key or not self._engine.is_writable:
             return self.state

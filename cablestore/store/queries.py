@@ -54,7 +54,7 @@ class Queries(Inspection):
 
     @abstractmethod
     def _moderation(self) -> AppliedModeration | None:
-        """Return the moderation of the state that was read last, or of a newer state."""
+        """Return the moderation of the state that was read last, or of a newer state. None in an unmoderated store."""
 
     @abstractmethod
     def _own_key(self) -> bytes | None:
@@ -65,7 +65,7 @@ class Queries(Inspection):
         """Return the cached message order of the state that is read."""
 
     def get(self, digest: bytes) -> Post | None:
-        """Return the stored post with this hash, including own local-only posts, or None."""
+        """Return the stored post with this hash, or None. The post may be a local-only post of the user."""
         check_id("digest", digest)
         with self._reading() as reader:
             post = reader.post(digest)
@@ -74,7 +74,7 @@ class Queries(Inspection):
     def find_hashes(self, hex_digits: str, limit: int = 10, *, with_deleted: bool = False) -> list[bytes]:
         """Return up to `limit` hashes of stored posts that begin with `hex_digits`, to resolve an abbreviated hash.
 
-        The result includes own local-only posts. `with_deleted` adds deleted posts.
+        The result includes local-only posts of the user. `with_deleted` adds deleted posts.
         """
         check(hex_digits=hex_digits, limit=limit, with_deleted=with_deleted)
         digits = hex_digits.encode("ascii", "replace")
@@ -265,7 +265,7 @@ class Queries(Inspection):
             return _page(reader, shown, limit)
 
     def members(self, channel: str) -> Iterator[User]:
-        """Yield the members of a channel with their roles there, in order of public keys, without dropped users."""
+        """Yield the members of a channel with their roles in it, in order of public keys, without dropped users."""
         check(channel=channel)
         return self._members(channel)
 
@@ -285,7 +285,7 @@ class Queries(Inspection):
         """Return the users that match a typed name, or the first 4 to 64 hex digits of the public key.
 
         The comparison of names ignores case, Unicode form, surrounding spaces and a leading `@`. Several users may have
-        the same name, and a name of hex digits may begin another user's key: let a person choose. Dropped users and
+        the same name, and a name of hex digits may begin another user's key. So let the user choose. Dropped users and
         users without stored posts are found only by all 64 digits.
         """
         check(text=text)

@@ -6,11 +6,11 @@
 A text is late if it arrived after the channel was marked, or if the user saw a later text first. Late texts are marked
 as read one by one (`CableStore.mark_seen`). A channel keeps at most about `limits.MAX_LATE_TEXTS` late texts.
 
-Unread texts are the texts after the mark and the late texts, except own and hidden texts. Their number is not stored.
-It is computed from three ranges: the texts after a mark in the view `messages`, an author's texts in a channel in
-`channel_state`, and a hidden user's texts in `author`. The result does not depend on the order of arrival, and a text
-dated after the mark does not need a row. A channel without a mark was never read: the view `activity` contains its
-number of texts.
+Unread texts are the texts after the mark and the late texts, except texts of the user and hidden texts. Their number is
+not stored. It is computed from three ranges: the texts after a mark in the view `messages`, an author's texts in a
+channel in `channel_state`, and a hidden user's texts in `author`. The result does not depend on the order of arrival,
+and a text dated after the mark does not need a row. A channel without a mark was never read: the view `activity`
+contains its number of texts.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def encode_mark(mark: ReadMark) -> bytes:
 
 
 def stored_marks(reader: Reader) -> dict[bytes, ReadMark]:
-    """Return the marks by escaped channel name. Damaged marks are left out, so their channels count as never read."""
+    """Return the marks by escaped channel name. Damaged marks are left out, so their channels are unread."""
     found = {}
     for key, value in reader.local_rows(READ):
         match unpacked(value):

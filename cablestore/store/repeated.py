@@ -1,4 +1,4 @@
-"""Moderation actions that would change nothing, because an earlier own action has the same effect."""
+"""Moderation actions that would change nothing, because an earlier action of the user has the same effect."""
 
 from __future__ import annotations
 

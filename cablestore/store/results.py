@@ -38,8 +38,8 @@ class Channel:
 
     `unread` counts the texts of others that are not hidden and came after the channel was marked read
     (`CableStore.mark_read`). `mentions` counts the unread texts that name the user. Both are exact below
-    `limits.MAX_UNREAD_COUNTED`, which means this number or more. A channel that was never marked is unread from its
-    beginning.
+    `limits.MAX_UNREAD_COUNTED`. The value `limits.MAX_UNREAD_COUNTED` means this number or more. A channel that was
+    never marked is unread from its beginning.
     """
 
     name: str

@@ -48,7 +48,7 @@ class ChosenPosts(NamedTuple):
 
 
 def summary(reader: Reader, hashes: Iterable[bytes], progress: Progress = no_progress) -> list[ChosenPosts]:
-    """Return the chosen posts by channel and type. Counts each post once, without deletions and unknown posts."""
+    """Return the chosen posts by channel and type. Count each post once, without deletions and unknown posts."""
     found: dict[tuple[str, str], ChosenPosts] = {}
     seen: set[bytes] = set()
     for digest in hashes:

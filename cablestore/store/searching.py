@@ -99,7 +99,7 @@ class Searcher:
         raise AssertionError
 
     def catch_up(self, timeout_s: float | None, progress: Progress) -> int:
-        """Update the index for up to `timeout_s`. Returns the approximate number of remaining posts and events."""
+        """Update the index for up to `timeout_s`. Return the approximate number of remaining posts and events."""
         try:
             return self._index.catch_up(timeout_s, progress)
         except IndexThrownAwayError:
@@ -143,7 +143,7 @@ class Searcher:
 
 
 def _posts(reader: Reader, prefix: bytes) -> list[Post]:
-    """Return the stored posts whose hashes begin with `prefix`: normally one, none if it has been removed."""
+    """Return the stored posts whose hashes begin with `prefix`: normally one post, or none if the post was removed."""
     start = DATA_PREFIX + prefix.hex().encode()
     rows = islice(reader.scan(start, start + b"~", at_once=2), 2)
     found = (reader.post(unhex(key[len(DATA_PREFIX) :])) for key, _ in rows)

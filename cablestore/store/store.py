@@ -110,7 +110,7 @@ class CableStore(Queries, Closable, ProcessBound):
         self._places = PositionCache()
         self._searcher = Searcher(engine, self._present)
         self.moderation: Final = Moderator(engine, self._present, composer, options.clock)
-        """Moderation: roles, hidden and dropped posts, users and channels, blocked users, and own actions."""
+        """Moderation: roles, hidden and dropped posts, users and channels, blocked users, and the user's actions."""
         self.local: Final = LocalValues(engine)
         """Local values of the user: drafts, muted channels, values of clients. They never leave the machine."""
         bind(self)
@@ -170,7 +170,7 @@ class CableStore(Queries, Closable, ProcessBound):
 
     @classmethod
     def _made_of(cls, engine: Engine, identity: StoreIdentity, options: StoreOptions) -> Self:
-        """Return the store of an open engine. Writes the rows that changes outside of the store require."""
+        """Return the store of an open engine. Write the rows that changes outside the store require."""
         try:
             identity.load()
             store = cls(engine, identity, options)
@@ -197,7 +197,7 @@ class CableStore(Queries, Closable, ProcessBound):
         return cls._made_of(engine, store_identity, options)
 
     def close(self) -> None:
-        """Close the store. Iterators and snapshots that are still open raise StoreClosedError from then on."""
+        """Close the store. Iterators and snapshots that are still open then raise StoreClosedError."""
         self._searcher.close()
         self._engine.close()
         self._verifier.close()
@@ -238,7 +238,7 @@ class CableStore(Queries, Closable, ProcessBound):
         return self._identity.known_key
 
     def import_identity(self, identity: Identity) -> None:
-        """Sign the user's posts with `identity` from now on. Raises IdentityError if the store has another identity."""
+        """Sign the user's new posts with `identity`. Raises IdentityError if the store has another identity."""
         check_instance("identity", identity, Identity)
         self._identity.become(identity)
         self._present.follow_identity()
@@ -248,7 +248,7 @@ class CableStore(Queries, Closable, ProcessBound):
     def ingest(
         self, posts: Iterable[bytes], *, sync: bool = False, batch_posts: int = 100, verify: bool = True
     ) -> list[Outcome]:
-        """Store encoded posts from peers. Returns one outcome per post, in order, also for invalid posts.
+        """Store encoded posts from peers. Return one outcome per post, in order, also for invalid posts.
 
         `posts` may be an iterator: at most two batches of posts are in memory. The next batch is verified during a write.
         Each batch of `batch_posts` is one atomic write. With `sync`, a batch is on disk before the next batch begins
@@ -260,7 +260,7 @@ class CableStore(Queries, Closable, ProcessBound):
         outcomes = self._writer.ingest(posts, sync=sync, batch_posts=batch_posts, verify=verify)
         return list(chain.from_iterable(outcomes))
 
-    # --- own posts -----------------------------------------------------------------------------
+    # --- posts of the user ---------------------------------------------------------------------
 
     def write(self, body: Body, *, sync: bool = True) -> Post:
         """Sign and store a post that links to the heads of its channel, dated now or just after the user's last post.
@@ -312,7 +312,7 @@ class CableStore(Queries, Closable, ProcessBound):
         return self._writer.set_info(name=name, accept_role=accept_role, others=others or {}, sync=sync)
 
     def delete(self, hashes: bytes | Iterable[bytes], *, sync: bool = True, force: bool = False) -> list[Post]:
-        """Delete posts of the user, here and on peers that receive the deletion.
+        """Delete posts of the user from this store, and from peers that receive the deletion.
 
         Returns the written posts: one post/delete for up to `limits.MAX_DELETIONS_WRITTEN` posts.
 
@@ -343,7 +343,7 @@ class CableStore(Queries, Closable, ProcessBound):
         by_author: bytes | None = None,
         progress: Progress = no_progress,
     ) -> int:
-        """Discard posts by the given rules (`cablestore.store.retention`). Returns the number of discarded posts.
+        """Discard posts by the given rules (`cablestore.store.retention`). Return the number of discarded posts.
 
         `before_ms` chooses texts and superseded state posts dated before it. `keep_newest` chooses the texts of each
         channel except this number of the newest. `by_author` chooses all posts of one author except deletions. An
@@ -490,8 +490,8 @@ class CableStore(Queries, Closable, ProcessBound):
     def find_mentions(self, progress: Progress = no_progress) -> None:
         """Search all stored texts for mentions, except those already searched. `progress` counts texts.
 
-        The first call of `find_mentions`, `mentions` or `mark_read` turns the search for mentions on. It writes its
-        results in batches, and resumes after an interruption. Later texts are searched when they are stored.
+        The first call of `find_mentions`, `mentions` or `mark_read` turns the search for mentions on. The search writes
+        its results in batches, and resumes after an interruption. Later texts are searched when they are stored.
         """
         check(progress=progress)
         self._writer.find_mentions(progress)
@@ -590,7 +590,7 @@ class CableStore(Queries, Closable, ProcessBound):
     # --- maintenance ---------------------------------------------------------------------------
 
     def snapshot(self) -> Snapshot:
-        """Return a snapshot of the current state, for several consistent reads. Close it after use.
+        """Return a snapshot of the current state, for several consistent reads. Close the snapshot after use.
 
         Its moderation decisions belong to that state or are newer.
         """

@@ -260,7 +260,7 @@ class _Touched:
             yield UnreadChanged(channel)
 
     def _topics_of_users(self) -> Iterator[str]:
-        """Yield channels whose topic may change because an action concerns a user who set a topic there."""
+        """Yield channels whose topic may change because an action concerns a user who set their topic."""
         for user, context in self._users:
             rows = islice(author_view.newest(self._reader, user, TOPIC), limits.MAX_BATCH_POSTS)
             posts = (self._reader.post(digest) for _, digest in rows)
@@ -301,7 +301,7 @@ class _Touched:
         return False
 
     def _newest_before(self, group: bytes, post_type: int) -> Row | None:
-        """Return the row of a user's newest post of a type in a channel that is not among the read entries."""
+        """Return the row of a user's newest post of a type in a channel that is not read, or None."""
         rows = self._reader.prefix(channel_state.prefix_in(group, post_type), reverse=True)
         return next((row for row in rows if row[1] not in self._read), None)
 

@@ -159,7 +159,8 @@ class UserMarks:
     def names_after(self, plan: Plan, *, is_unsure: bool = False) -> Naming | None:
         """Return the user's key and names after a plan, and search the texts that a change concerns.
 
-        With `is_unsure`, the names are read even if the posts of the plan cannot change them.
+        With `is_unsure`, the names are read even if the posts of the plan cannot change them. Returns None until
+        mentions are requested.
         """
         known, own_key = self.naming, self.own_key or b""
         posts = chain(plan.added, plan.removed)

@@ -30,7 +30,7 @@ from cablestore.views import user_info
 
 
 class Writer:
-    """Writer of an open store: posts of other users, own posts, removals, and read marks.
+    """Writer of an open store: posts of other users, posts of the user, removals, and read marks.
 
     `CableStore` documents its methods of the same names in more detail.
     """
@@ -44,7 +44,7 @@ class Writer:
     # --- posts of other users ------------------------------------------------------------------
 
     def ingest(self, posts: Iterable[bytes], *, sync: bool, batch_posts: int, verify: bool) -> Iterator[list[Outcome]]:
-        """Store posts in batches. Yields the outcomes of each batch after its write."""
+        """Store posts in batches. Yield the outcomes of each batch after its write."""
         previous: IntakeBatch | None = None
         for raws in batches(posts, size_bytes, min(batch_posts, limits.MAX_BATCH_POSTS)):
             batch = self._intake.decode(raws)
@@ -57,7 +57,10 @@ class Writer:
             yield self._store(previous, None, sync=sync)
 
     def _store(self, batch: IntakeBatch, following: IntakeBatch | None, *, sync: bool) -> list[Outcome]:
-        """Plan and write a batch while the next batch is verified. If posts are forged, plans again without them."""
+        """Plan and write a batch while the next batch is verified.
+
+        If posts are forged, plan again without these posts.
+        """
         if not batch.is_planned_ahead:
             batch.signed()
         if following is not None:
@@ -81,7 +84,7 @@ class Writer:
     def replace(
         self, admitted: IntakeBatch, surplus: Callable[[Reader], Iterable[bytes]], *, sync: bool
     ) -> tuple[list[Outcome], list[Outcome]]:
-        """Store an admitted batch and discard other posts, in one write. Returns the outcomes of both.
+        """Store an admitted batch and discard other posts, in one write. Return the outcomes of both.
 
         Raises ArgumentError, and writes nothing, if a post of the batch is rejected (`admitted.rejection`).
         """
@@ -98,7 +101,7 @@ class Writer:
         return admitted.settle(verdicts), discarded
 
     def store_skeletons(self, stones: Iterable[Tombstone], *, sync: bool) -> tuple[int, int]:
-        """Store the skeletons of tombstones. Returns the number of new and of rejected skeletons."""
+        """Store the skeletons of tombstones. Return the number of new and of rejected skeletons."""
         from cablestore.export.importer import add_skeletons  # noqa: PLC0415 - not needed to open a store
 
         with self._engine.transaction() as transaction:
@@ -109,7 +112,7 @@ class Writer:
         return found
 
     def store_claims(self, claims: Iterable[Consent]) -> int:
-        """Store the claims of an export about users who decline roles. Returns the number of new claims."""
+        """Store the claims of an export about users who decline roles. Return the number of new claims."""
         with self._engine.transaction() as transaction:
             state = self._present.follow_identity()
             plan = transaction.plan()
@@ -119,7 +122,7 @@ class Writer:
             self._present.commit(transaction, finish(plan, state), sync=False)
         return len(laid)
 
-    # --- own posts -----------------------------------------------------------------------------
+    # --- posts of the user ---------------------------------------------------------------------
 
     def write(self, body: Body, *, sync: bool) -> Post:
         """Sign and store a post. If its author is not a member of its channel, a post/join precedes it."""
@@ -140,7 +143,7 @@ class Writer:
     def set_info(
         self, *, name: str | None, accept_role: bool | None, others: Mapping[str, bytes | None], sync: bool
     ) -> Post | None:
-        """Change some pairs of the user's own info. Returns None if nothing changes."""
+        """Change some pairs of the user's info. Return None if nothing changes."""
         with self._engine.transaction() as transaction:
             known = user_info.latest(transaction.reader, self._composer.public_key)
             before = known[0] if known else Info(())
@@ -174,7 +177,7 @@ class Writer:
     # --- discarding ----------------------------------------------------------------------------
 
     def discard(self, hashes: Iterable[bytes], *, sync: bool) -> list[Outcome]:
-        """Remove posts from this store only. Leaves no tombstones."""
+        """Remove posts from this store only. Leave no tombstones."""
         outcomes: list[Outcome] = []
         for batch in batches(hashes, _hash_size_bytes):
             with self._engine.transaction() as transaction:

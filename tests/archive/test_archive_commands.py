@@ -418,7 +418,7 @@ def test_earlier_archives_remain_usable_if_a_fetch_fails(made: Made, tmp_path: P
     verified = archive("verify", got, *made.of_member, "--json")
     *problems, last = [json.loads(line) for line in verified.stdout.splitlines()]
     assert (len(problems), last["damaged"], verified.returncode) == (1, 1, 1)
-    assert problems[0]["problem"].endswith("not found. Fetch it")
+    assert problems[0]["problem"].endswith("not found. Fetch the archive first")
     done = archive("import", got, *made.of_member, store=made.member)
     assert (done.returncode, done.stdout.count("week of")) == (1, WEEKS - 2 + 1)
     assert "1 missing archive. Fetch the archives" in " ".join(done.stderr.split())
@@ -507,14 +507,14 @@ def test_bad_input_is_reported_with_a_suggestion(made: Made, tmp_path: Path, run
         (("fetch", magnet, "/proc/none", *control, *member), "Choose another folder"),
         (("fetch", magnet, got, *control, "--timeout", "soon", *member), "invalid duration"),
         (("create", "/proc/none", *own), "Choose another folder"),
-        (("list", tmp_path / "nowhere", *control), "Create or fetch them"),
+        (("list", tmp_path / "nowhere", *control), "Create or fetch archives"),
         (("list", made.folder, *control), "Pass the cabal key"),
         (("list", made.folder, *control, "--cabal-key", "ab" * 32), "another cabal key"),
         (("list", made.folder, *control, "--cabal-key", "12"), "64 hex digits"),
         (("list", made.folder, *control, "--cabal-key", f"@{tmp_path / 'none'}"), "cannot read the cabal key from"),
         (("verify", made.folder, "--control", STRANGER, "--cabal-key", CABAL_KEY), "no archives of"),
         (("import", file, *control, *member), "is a file"),
-        (("import", tmp_path / "nowhere", *control, *member), "Create or fetch them"),
+        (("import", tmp_path / "nowhere", *control, *member), "Create or fetch archives"),
         (("announce", "nonsense", *own), "invalid link to archives"),
         (("announce", magnet, *member), "Announce a link to your own archives"),
         (("publish", made.folder, *own), "cannot publish: use exactly one of"),
@@ -523,7 +523,7 @@ def test_bad_input_is_reported_with_a_suggestion(made: Made, tmp_path: Path, run
             ("publish", made.folder, "--content-folder", made.store, "--cabal-key", CABAL_KEY, *own),
             "not a content store",
         ),
-        (("publish", tmp_path / "nowhere", "--content-folder", tmp_path / "c", *own), "Create them first"),
+        (("publish", tmp_path / "nowhere", "--content-folder", tmp_path / "c", *own), "Create the archives first"),
         (("publish", made.folder, "--content-folder", tmp_path / "c", *own), "Pass the cabal key"),
         (("content", file), "is a file"),
         (("content", made.store), "not a content store"),

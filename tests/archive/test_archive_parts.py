@@ -162,7 +162,7 @@ def test_a_time_that_14_waku2_cannot_represent_is_not_archived() -> None:
     most = limits.MAX_ARCHIVED_TIMESTAMP_MS
     assert len(message_of(ANN.text("dev", "", at=most)).hash) == 32
     assert (most + 1) * 10**6 > 2**63 - 1
-    with pytest.raises(ArchiveError, match="Exclude it"):
+    with pytest.raises(ArchiveError, match="Exclude the post"):
         message_of(ANN.text("dev", "", at=most + 1))
     with pytest.raises(ArchiveError, match="Leave the post out"):
         week_of(most + 1)

@@ -171,7 +171,7 @@ def test_only_unchanged_archives_are_published(tmp_path: Path) -> None:
     files.data_path.write_bytes(data)
     with pytest.raises(ArchiveError, match="SHA-256"):
         published(files, tmp_path / "content")
-    with pytest.raises(ArchiveError, match="Create them first"):
+    with pytest.raises(ArchiveError, match="Create the archives first"):
         published(ArchiveFolder(tmp_path / "nowhere"), tmp_path / "content")
     with (
         ContentStore.open(tmp_path / "content") as store,
@@ -243,7 +243,7 @@ def test_a_member_fetches_all_archives_of_the_control_node(
         assert local.origin == link_text(found.index_cid)
         here = [entry for entry in local.verified.index.entries if local.size_bytes(entry) is not None]
         assert here == [max(local.verified.index.entries, key=lambda entry: entry.period)]
-        with pytest.raises(ArchiveError, match=r"not found\. Fetch it"):
+        with pytest.raises(ArchiveError, match=r"not found\. Fetch the archive first"):
             local.stored(local.verified.index.entries[0])
         assert fetched(member, found.index_cid, tmp_path / "got", node.url, key=key).archives == found.archives - 1
         assert member.dump_digest() == control.dump_digest()

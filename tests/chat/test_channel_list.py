@@ -176,7 +176,7 @@ def test_the_invitation_is_shown_and_copied(opening: tuple[str, ...]) -> None:
 def test_an_offline_client_explains_why_it_has_no_invitation() -> None:
     async def run(app: ChatApp, pilot: Pilot) -> None:
         await pilot.press("f4")
-        await until(pilot, lambda: "This client is offline. Start it with --listen" in shown(app))
+        await until(pilot, lambda: "This client is offline. Start the client with --listen" in shown(app))
         assert "Invitation to this cabal" not in shown(app)
 
     drive(run, new_store())

@@ -321,7 +321,7 @@ def test_a_full_disk_is_reported_by_sync_serve_and_commands(tmp_path: Path, serv
     with limited("sync", one.address, "--create", "-s", str(tmp_path / "b")) as syncing:
         _, errors = syncing.communicate(timeout=LIMIT_S)
         assert syncing.returncode == 3
-        assert "File too large. Check free space" in errors
+        assert "File too large. Check the free space" in errors
         assert "Traceback" not in errors
     arguments = ["--create", "-s", str(tmp_path / "c"), "--connect", one.address, "--metrics", HERE, "--json"]
     with limited("serve", *arguments) as two:

@@ -92,7 +92,7 @@ def test_a_file_is_private_and_is_synced_before_its_rename(tmp_path: Path, monke
 def test_errors_name_the_file(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     folder = folder_of(tmp_path / "file")
-    with pytest.raises(StorageError, match=r"/file: .*free space and permissions"):
+    with pytest.raises(StorageError, match=r"/file: .*free space on its disk"):
         folder.write("x", b"")
     with pytest.raises(StorageError, match=r"/file: .*free space"):
         folder.names()

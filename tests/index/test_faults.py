@@ -66,7 +66,7 @@ def assert_survived(folder: Path, said: list[list[str]]) -> None:
     assert words[-4:] == ["error", "again", "read", "closed"]
     error, again = said[-4][1], said[-3][1]
     assert "writing failed" in error
-    assert "Check free space" in error
+    assert "Check the free space" in error
     assert "opening the database again, which each write tries" in again
     acknowledged = {digest for word, *rest in said if word == "stored" for digest in rest[0].split()}
     assert len(acknowledged) >= 20
@@ -329,7 +329,7 @@ def test_a_rebuild_restores_a_lost_or_damaged_list_of_files(
 ) -> None:
     damage(database_files(folder, pattern)[-1])
     tables = {file.name for file in database_files(folder, "*.ldb")}
-    with pytest.raises(StorageError, match=r"cablestore rebuild|Check free space"):
+    with pytest.raises(StorageError, match=r"cablestore rebuild|Check the free space"):
         CableStore.open(folder)
     assert {file.name for file in database_files(folder, "*.ldb")} == tables
     assert rescued(folder, posts) == len(posts) - 1

@@ -298,7 +298,7 @@ def test_unsuitable_exports_and_options_are_rejected(run: Run, exports: list[Pat
     assert "A store has one dialect" in run("reindex", exports[0], tmp_path / "foreign", *out, expect=2).stderr
     assert "view not found: nonsense" in run("reindex", exports[0], *out, "--views", "nonsense", expect=2).stderr
     assert "is not an export" in run("reindex", tmp_path, *out, expect=2).stderr
-    assert "missing input: name an export" in run("reindex", *out, expect=2).stderr
+    assert "missing input: pass an export" in run("reindex", *out, expect=2).stderr
     assert "exactly one of --out STORE and --verify STORE" in run("reindex", exports[0], expect=2).stderr
     assert "cannot be combined with exports" in run("reindex", exports[0], "--verify", tmp_path, expect=2).stderr
     assert "expected NAME=VALUE" in run("reindex", exports[0], *out, "--conf", "x", expect=2).stderr

@@ -129,7 +129,7 @@ def test_archives_by_content_id_have_the_same_rows(tmp_path: Path, key: bytes | 
     gone.unlink()
     (problem,) = problems_of(inputs, tmp_path / "work")
     assert problem.startswith(f"{gone}, archive 0x")
-    assert "not found. Fetch it" in problem
+    assert "not found. Fetch the archive first" in problem
     files.index_path.unlink()
     archived(store_of_weeks(posts), files.path, plan)
     by_cid.path_of(published.index_cid).write_bytes(b"damaged")

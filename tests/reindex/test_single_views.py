@@ -131,7 +131,7 @@ def test_an_export_of_some_of_the_posts_changes_nothing(store: Path, tmp_path: P
 
 def test_options_to_drop_posts_are_rejected_for_single_views(store: Path, tmp_path: Path) -> None:
     before = digest_of(store)
-    with pytest.raises(ExportError, match="or run without --views"):
+    with pytest.raises(ExportError, match="Or omit --views"):
         rebuild_views([tmp_path / "export"], store, frozenset(["author"]), drops=Drops(frozenset([ANN.key])))
     assert digest_of(store) == before
 

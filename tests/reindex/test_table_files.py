@@ -247,7 +247,7 @@ def test_bad_input_prints_one_line(run: Run, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "letter.txt").touch()
     for arguments, message in (
-        (["--out", tmp_path / "tables"], "missing input: name an export"),
+        (["--out", tmp_path / "tables"], "missing input: pass an export"),
         ([tmp_path / "nothing", "--out", tmp_path / "tables"], "is not an export"),
         ([tmp_path / "export", "--out", tmp_path / "other"], "contains other files"),
         ([tmp_path / "export", "--out", "ftp://somewhere"], "ftp"),

@@ -211,7 +211,7 @@ def test_a_number_in_use_is_rejected(server: StoreServer, store: CableStore) -> 
 def test_the_number_of_concurrent_iterators_is_limited(server: StoreServer, store: CableStore) -> None:
     with connected(server) as program:
         opened = [program.events(store.last_sequence) for _ in range(limits.MAX_REMOTE_ITERATORS)]
-        with pytest.raises(CableStoreError, match=r"too many open iterators: the maximum is 64\. Close one"):
+        with pytest.raises(CableStoreError, match=r"too many open iterators: the maximum is 64\. Close an iterator"):
             next(program.events())
         del opened
         for _ in range(limits.MAX_REMOTE_ITERATORS + 10):
@@ -228,7 +228,7 @@ def _begins(events: Iterator[object]) -> bool:
 def test_the_number_of_concurrent_snapshots_is_limited(server: StoreServer) -> None:
     with connected(server) as program:
         opened = [program.snapshot() for _ in range(limits.MAX_REMOTE_SNAPSHOTS)]
-        with pytest.raises(CableStoreError, match=r"too many open snapshots: the maximum is 16\. Close one"):
+        with pytest.raises(CableStoreError, match=r"too many open snapshots: the maximum is 16\. Close a snapshot"):
             program.snapshot()
         opened.pop().close()
         program.snapshot().close()
@@ -237,7 +237,7 @@ def test_the_number_of_concurrent_snapshots_is_limited(server: StoreServer) -> N
 def test_the_number_of_concurrent_programs_is_limited(server: StoreServer) -> None:
     programs = [connected(server) for _ in range(limits.MAX_REMOTE_CLIENTS)]
     with pytest.raises(
-        CableStoreError, match=r"too many programs use this store: the maximum is 64\. Close one, or wait"
+        CableStoreError, match=r"too many programs use this store: the maximum is 64\. Close a program, or wait"
     ):
         connected(server)
     for each in programs:

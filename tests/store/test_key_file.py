@@ -74,7 +74,7 @@ def test_a_full_disk_leaves_no_key_file_and_the_store_can_be_opened_again(tmp_pa
     assert (found.returncode, found.stderr.count("\n")) == (3, 1), found.stderr
     for said in (found.stdout, found.stderr):
         assert "cannot write the identity to" in said
-        assert "Check that the path exists, free space and permissions" in said
+        assert "Check the path, the free space on its disk and its permissions" in said
     assert list((tmp_path / "keys").iterdir()) == []
     assert not list((tmp_path / "store").glob("identity*"))
     with CableStore.open(tmp_path / "store") as store:

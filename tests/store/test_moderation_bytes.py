@@ -129,11 +129,11 @@ def test_written_actions_are_decoded_by_a_second_implementation(
 def test_actions_that_a_second_implementation_cannot_read_are_not_written() -> None:
     with CableStore.in_memory(options=StoreOptions(verify_threads=1)) as store:
         moderator = store.moderation
-        with pytest.raises(ArgumentError, match="Name 1 to 16"):
+        with pytest.raises(ArgumentError, match="Pass 1 to 16"):
             moderator.block(USERS)
-        with pytest.raises(ArgumentError, match="Name 1 to 16"):
+        with pytest.raises(ArgumentError, match="Pass 1 to 16"):
             moderator.hide(users=USERS)
-        with pytest.raises(ArgumentError, match="Name 1 to 16"):
+        with pytest.raises(ArgumentError, match="Pass 1 to 16"):
             moderator.block([])
         with pytest.raises(ArgumentError, match="the reason has 129 code points"):
             moderator.hide(users=USERS[:1], reason="x" * 129)

@@ -381,6 +381,6 @@ class Simulation:
         return False
 
     def check_rest(self, who: Participant) -> None:
-        """Check the state outside of the log."""
+        """Check the state outside the log."""
         assert who.running.counters().waiting == 0
         assert not list(who.running.missing())

@@ -136,7 +136,7 @@ def read_manifest_of(cid: Cid, data: bytes) -> DatasetManifest:
 
 
 def read_list(data: bytes) -> tuple[list[tuple[Cid, DatasetManifest]], list[str]]:
-    """Decode a list of datasets. Returns the datasets with verified manifests, and the errors of the others."""
+    """Decode a list of datasets. Return the datasets with verified manifests, and the errors of the others."""
     known, refused = [], []
     for entry in read_answer(data, _Items, "a list of datasets").content:
         try:

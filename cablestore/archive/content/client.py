@@ -52,7 +52,7 @@ _MAX_TEXT_SIZE_BYTES: Final = 2_048
 _CONNECT_TIMEOUT_S: Final = 10.0
 """Timeout for connecting to a node."""
 _WINDOW_SIZE_BYTES: Final = 524_288
-"""Received bytes that wait for the disk. Up to twice as many are held in memory."""
+"""Maximum number of received bytes that wait for the disk. Up to twice as many are held in memory."""
 
 
 class UploadReport(NamedTuple):
@@ -130,7 +130,7 @@ class ContentClient:
     async def upload_file(
         self, path: Path, *, filename: str | None = None, mimetype: str | None = None
     ) -> UploadReport:
-        """Upload a file. Returns its content id, which is verified against the sent bytes.
+        """Upload a file. Return its content id, which is verified against the sent bytes.
 
         Raises ArchiveError if the node answers with another id, and OSError if the file cannot be read.
         """
@@ -272,7 +272,7 @@ class ContentClient:
     async def _data(
         self, cid: Cid, manifest: DatasetManifest, start: int
     ) -> AsyncIterator[tuple[aiohttp.ClientResponse, int]]:
-        """Request a dataset's bytes from `start` on.
+        """Request a dataset's bytes from `start`.
 
         Yields the answer and the offset at which it begins: `start` or 0.
         """
@@ -316,7 +316,7 @@ class ContentClient:
             return read_answer(await _read(response, _MAX_TEXT_SIZE_BYTES), Space, "the space of a node")
 
     async def delete(self, cid: Cid) -> None:
-        """Delete a dataset on the node. Does nothing if the node does not have it."""
+        """Delete a dataset on the node. Do nothing if the node does not have it."""
         async with self._request("DELETE", f"/data/{cid}"):
             return
 

@@ -37,7 +37,7 @@ class CidReader:
         """Return an archive's bytes. Raises ArchiveError if it is missing."""
         found = self.content(Cid.parse(entry.cid or ""))
         if found is None:
-            raise ArchiveError(f"archive {entry.archive_id} not found. Fetch it")
+            raise ArchiveError(f"archive {entry.archive_id} not found. Fetch the archive first")
         return found
 
     def index_cid(self) -> Cid | None:
@@ -54,7 +54,7 @@ class CidReader:
         return None if cid is None else self.content(cid)
 
     def _read(self, name: str, limit_bytes: int) -> bytes | None:
-        """Read a file. Returns None if it is missing.
+        """Read a file. Return None if it is missing.
 
         From a file that is too long, it reads one byte more than the limit, so that the decoder rejects the data.
         """

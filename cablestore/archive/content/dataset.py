@@ -91,7 +91,7 @@ def _close(file: BinaryIO) -> None:
 
 
 class DatasetReader(Closable):
-    """Reader of a dataset's bytes from `start` on. It verifies each block before it returns it.
+    """Reader of a dataset's bytes from `start`. It verifies each block before it returns it.
 
     The file may have more or fewer zeros at its end than the dataset. Datasets that differ only in these zeros have the
     same tree and share a file.
@@ -159,7 +159,7 @@ class DatasetReader(Closable):
 
 
 def has_its_size(data: Path, leaves: Path, sizes_bytes: Collection[int]) -> bool:
-    """Return True if a tree's files have the size of one of its datasets. Reads at most one block.
+    """Return True if a tree's files have the size of one of its datasets. Read at most one block.
 
     The datasets of a tree differ only by zeros at the end, and the file may belong to a deleted dataset. A file of
     another size must therefore have the same number of blocks, and its last block must match its leaf.
@@ -219,4 +219,4 @@ def _read(file: BinaryIO, size_bytes: int) -> bytes:
 
 
 def _damaged(tree: Cid, reason: str) -> ArchiveError:
-    return ArchiveError(f"dataset {tree} is damaged: {reason}. Delete it and upload it again")
+    return ArchiveError(f"dataset {tree} is damaged: {reason}. Delete the dataset, then upload it again")

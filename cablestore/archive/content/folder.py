@@ -49,7 +49,7 @@ def is_own(name: str) -> bool:
 
 
 def lock_folder(folder: Path) -> int:
-    """Lock the folder of a content store, and create a store in a new or empty folder. Returns the lock's descriptor.
+    """Lock the folder of a content store, and create a store in a new or empty folder. Return the lock's descriptor.
 
     The system releases the lock when its process ends. Raises StoreLockedError if another process holds the lock,
     ArchiveError for a folder with other files, and OSError.
@@ -59,7 +59,7 @@ def lock_folder(folder: Path) -> int:
         folder / _LOCK,
         lambda owner: StoreLockedError(
             f"the content store at {folder} is open in process {owner}. Only one process at a time can open it. Close "
-            "it there first"
+            "the content store there first"
         ),
     )
     try:

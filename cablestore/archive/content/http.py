@@ -1,8 +1,8 @@
 """HTTP features of the content endpoint that aiohttp lacks: duplicate headers, a quiet log, host names.
 
-Codex' Python client sends two Content-Type headers: the header of its caller, and its own. aiohttp's C parser rejects
-such a request with status 400, and has no option to accept it. Therefore this module uses aiohttp's Python parser, and
-removes the second header first.
+Codex' Python client sends two Content-Type headers, one from its caller and one from the client. aiohttp's C parser
+rejects such a request with status 400, and has no option to accept it. Therefore this module uses aiohttp's Python
+parser, and removes the second header first.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NAME: Final = b"content-type"
 _MAX_MESSAGES_WAITING: Final = 16
 """Requests that a client may send before the first request is answered."""
 _WINDOW_SIZE_BYTES: Final = 524_288
-"""Received bytes that wait for the disk. Up to twice as many are held in memory."""
+"""Maximum number of received bytes that wait for the disk. Up to twice as many are held in memory."""
 
 
 class _Parser(HttpRequestParserPy):
@@ -86,7 +86,7 @@ def check_name(text: str) -> str:
 def is_own_host(request: web.Request, names: Collection[str]) -> bool:
     """Return True if the Host header of a request is the address and port of its connection, or is in `names`.
 
-    On a connection within this machine, localhost counts as its address. A name without a port is valid for all ports.
+    On a connection within this machine, localhost is also accepted. A name without a port is valid for all ports.
     This detects DNS rebinding: if a web page's name is changed to our address, the page still sends its own name.
     """
     hosts = request.headers.getall("Host", [])

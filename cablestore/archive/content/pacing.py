@@ -15,7 +15,7 @@ from cablestore.archive.format.cid import BLOCK_SIZE_BYTES
 UNSENT_SIZE_BYTES: Final = 2 * BLOCK_SIZE_BYTES
 """Maximum number of bytes that wait in the kernel. Sent bytes are not counted, so fast connections are not limited."""
 _TCP_NOTSENT_LOWAT: Final[int | None] = getattr(socket, "TCP_NOTSENT_LOWAT", None)
-"""None on systems without this option. There, the default limit of the kernel applies."""
+"""None on systems without this option, where the default limit of the kernel applies."""
 
 
 def in_pieces(part: bytes) -> Iterator[bytes]:

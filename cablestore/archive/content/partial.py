@@ -23,10 +23,10 @@ from cablestore.forks import ProcessBound, bind, close_released, open_released
 
 
 class PartialDownload(ProcessBound):
-    """Unfinished download to `target`, which is locked while this object is open.
+    """Unfinished download to `target`.
 
-    Raises ArchiveError if another download of the same bytes to the same folder runs, and StorageError if writing
-    fails.
+    The download is locked while this object is open. Raises ArchiveError if another download of the same bytes to the
+    same folder runs, and StorageError if writing fails.
     """
 
     def __init__(self, target: Path, manifest: DatasetManifest) -> None:
@@ -90,7 +90,7 @@ class PartialDownload(ProcessBound):
             at += LEAF_SIZE_BYTES
 
     def _are_right(self, leaves: bytes, first: int) -> bool:
-        """Return True if these leaves match the stored leaves from block `first` on, or if no leaves are stored."""
+        """Return True if these leaves match the stored leaves from block `first`, or if no leaves are stored."""
         return not self.has_leaves or os.pread(self._leaves, len(leaves), first * LEAF_SIZE_BYTES) == leaves
 
     # --- bytes -----------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ class ContentRemote:
         self._is_closed = False
 
     def __enter__(self) -> Self:
-        """Create the folder. Does not send requests."""
+        """Create the folder. Do not send requests."""
         self._folder.make()
         self._run(self._start())
         return self
@@ -151,7 +151,7 @@ class ContentRemote:
     async def _asked(self, work: Callable[[ContentClient], Coroutine[Any, Any, _T]]) -> _T:
         """Return the result of the first node that succeeds.
 
-        If all nodes fail, raises the first NoRoomError, or the last error if there is none.
+        If all nodes fail, raises the first NoRoomError. If none of the errors is a NoRoomError, raises the last error.
         """
         errors: list[ArchiveError] = []
         for client in self._clients:

@@ -139,7 +139,7 @@ class ContentServer:
     async def _own_alone(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
         """Reject a request for an unknown host name: see `is_own_host`."""
         if not is_own_host(request, self._names):
-            raise web.HTTPForbidden(text="unknown host name. Add it with --name of `cablestore archive content`")
+            raise web.HTTPForbidden(text="unknown host name. Add the name with --name of `cablestore archive content`")
         return await handler(request)
 
     # --- uploads -----------------------------------------------------------------------------------
@@ -326,7 +326,7 @@ def _names(request: web.Request) -> tuple[str | None, str | None]:
     Answers with status 422 if either is invalid, and with 415 if the body is compressed.
     """
     if request.headers.get("Content-Encoding", "identity") != "identity":
-        raise web.HTTPUnsupportedMediaType(text="compressed body not supported. Send it uncompressed")
+        raise web.HTTPUnsupportedMediaType(text="compressed body not supported. Send the body uncompressed")
     found = _FILENAME.search(request.headers.get("Content-Disposition", ""))
     filename = found[1] if found else None
     mimetype = request.headers.get("Content-Type", "").partition(";")[0].strip() or None

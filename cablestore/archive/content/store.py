@@ -46,7 +46,7 @@ DEFAULT_QUOTA_SIZE_BYTES: Final = 21_474_836_480
 
 
 class Space(Struct, frozen=True):
-    """Space of a node, as in Codex: datasets count as full blocks of 64 KiB, manifests with their size in bytes."""
+    """Space of a node, as in Codex. Datasets occupy full blocks of 64 KiB, and manifests their size in bytes."""
 
     total_blocks: int = field(name="totalBlocks")
     quota_size_bytes: int = field(name="quotaMaxBytes")
@@ -67,7 +67,8 @@ class ContentStore(Closable, ProcessBound):
         self.folder: Final = folder
         self.quota_size_bytes: Final = quota_size_bytes
         self.damaged: Final[set[Cid]] = set()
-        """Ids of damaged manifests. Their datasets cannot be read and are not removed. Delete them, or put them again."""
+        """Ids of damaged manifests. Their datasets cannot be read and are not removed. Delete the manifests, or put the
+        datasets again."""
         self._lock: int | None = lock
         self._guard = threading.RLock()
         self._manifests: dict[Cid, DatasetManifest] = {}
@@ -143,7 +144,7 @@ class ContentStore(Closable, ProcessBound):
         mimetype: str | None = None,
         manifest_format: ManifestFormat = ManifestFormat.CODEX,
     ) -> DatasetManifest:
-        """Store the chunks as a dataset. Returns its manifest after it is synced to the disk.
+        """Store the chunks as a dataset. Return its manifest after it is synced to the disk.
 
         Raises ArchiveError for zero bytes or an invalid filename or media type, NoRoomError if the dataset does not
         fit, and StorageError if writing fails. After an error, the dataset is not stored.
@@ -261,7 +262,7 @@ class ContentStore(Closable, ProcessBound):
             return self._has_files(manifest.tree, self._sizes_bytes()[manifest.tree])
 
     def is_intact(self, cid: Cid) -> bool:
-        """Return True if all blocks of a dataset are intact. Reads the whole dataset."""
+        """Return True if all blocks of a dataset are intact. Read the whole dataset."""
         try:
             return all(self.get(cid))  # no part is empty
         except (ArchiveError, StorageError):
@@ -272,7 +273,7 @@ class ContentStore(Closable, ProcessBound):
         return has_its_size(data, leaves, sizes_bytes)
 
     def reader(self, cid: Cid, start: int = 0) -> DatasetReader:
-        """Open a dataset to read its bytes from `start` on.
+        """Open a dataset to read its bytes from `start`.
 
         The reader also works after the dataset is deleted. The caller must close the reader.
 
@@ -290,7 +291,7 @@ class ContentStore(Closable, ProcessBound):
                         raise
 
     def get(self, cid: Cid, start: int = 0) -> Iterator[bytes]:
-        """Yield a dataset's bytes from `start` on, in parts of at most 1 MiB.
+        """Yield a dataset's bytes from `start`, in parts of at most 1 MiB.
 
         Each block is verified before it is yielded. Raises NoSuchContentError, and ArchiveError for a damaged block.
         """
@@ -373,7 +374,7 @@ class ContentStore(Closable, ProcessBound):
 
 
 class IncomingDataset(ProcessBound):
-    """Dataset that is being written to a store. Created by `ContentStore.incoming`."""
+    """Dataset that is being written to a store. `ContentStore.incoming` creates it."""
 
     def __init__(self, store: ContentStore, name: Path) -> None:
         self._store = store
@@ -399,7 +400,9 @@ class IncomingDataset(ProcessBound):
         with self._guard:
             self._check()
             if self._writer.size_bytes + len(data) > limits.MAX_DATASET_SIZE_BYTES:
-                raise NoRoomError(f"dataset too large: the maximum is {limits.MAX_DATASET_SIZE_BYTES} bytes. Split it")
+                raise NoRoomError(
+                    f"dataset too large: the maximum is {limits.MAX_DATASET_SIZE_BYTES} bytes. Split the data"
+                )
             self._store._reserve(len(data))  # noqa: SLF001 - a part of the store
             self._reserved_size_bytes += len(data)
             with storage_errors(self._store.folder):

@@ -14,6 +14,7 @@ from cablestore.archive.content.store import ContentStore
 from cablestore.archive.errors import NoRoomError, NoSuchContentError
 from cablestore.archive.format.cid import Cid, DatasetManifest
 from cablestore.errors import ArchiveError
+from cablestore.plurals import counted
 
 _LOG: Final = logging.getLogger("cablestore.content")
 
@@ -68,7 +69,9 @@ class Upstream:
         if cid in self._running:
             return self._running[cid]
         if len(self._running) >= limits.MAX_CONTENT_FETCHES:
-            raise NoRoomError(f"too many fetches: {len(self._running)} datasets are being fetched. Try again later")
+            raise NoRoomError(
+                f"too many fetches: {counted(len(self._running), 'dataset')} in progress. Try again later"
+            )
         task = asyncio.get_running_loop().create_task(self._fetch(cid))
         self._running[cid] = task
         task.add_done_callback(lambda _: self._end(cid))

@@ -101,7 +101,10 @@ def encode_archive(
 def _fitting(
     profile: Profile, size_bytes: int, tombstones: Sequence[Tombstone], key: bytes | None
 ) -> tuple[bytes, tuple[bytes, ...]]:
-    """Return the field of the tombstones that fit beside `size_bytes` of messages, and the targets of the others."""
+    """Return the field of the tombstones that fit beside the messages, and the targets of the other tombstones.
+
+    `size_bytes` is the size of the messages.
+    """
     field = _written(tombstones)
     if _stored_size_bytes(profile, size_bytes + len(field), key) <= MAX_STORED_ARCHIVE_SIZE_BYTES:
         return field, ()
@@ -126,7 +129,7 @@ def _check(profile: Profile, period: Period, topics: tuple[Topic, ...], messages
     for message in messages:
         if not start_ns <= message.timestamp_ns < stop_ns or message.content_topic in strange:
             raise ArchiveError(
-                f"post {message.post_hash.hex()} of {message.timestamp_ms} ms in {message.content_topic} is outside of "
+                f"post {message.post_hash.hex()} of {message.timestamp_ms} ms in {message.content_topic} is outside "
                 f"{period} or of the archive's {len(topics)} topics. Put it into the archive of its week"
             )
 
@@ -136,11 +139,11 @@ def decode_archive(
 ) -> Iterator[Record | Tombstone]:
     """Yield the messages of an archive, then its tombstones. `stored` is its bytes, `entry` its index entry.
 
-    With a key, the archive must be encrypted with it; without one, it must not be encrypted. The size, the encryption
-    and the padding after the document are checked first. The rest is checked during reading. The document must be
-    well-formed without unknown fields, and its metadata must match the index entry. Each message must be within the
-    period and the topics, and padding within the document must be zeros at its end. Raises ArchiveError, possibly after
-    some messages. Therefore, store the messages only after the last one.
+    With a key, the archive must be encrypted with this key. Without a key, it must not be encrypted. The size, the
+    encryption and the padding after the document are checked first. Everything else is checked during reading. The
+    document must be well-formed without unknown fields, and its metadata must match the index entry. Each message must
+    be within the period and the topics, and padding within the document must be zeros at its end. Raises ArchiveError,
+    possibly after some messages. Therefore, store the messages only after the last message.
     """
     if len(stored) > MAX_STORED_ARCHIVE_SIZE_BYTES:
         raise ArchiveError(
@@ -203,7 +206,7 @@ def verified_posts(
     """Verify and yield the posts of an archive, and append its tombstones to `stones`.
 
     Signatures of posts are not checked. Raises ArchiveError, possibly after some posts. Therefore, store the posts only
-    after the last one.
+    after the last post.
     """
     profile = verified.index.profile
     commitment = verified.commitments[entry.archive_id]
@@ -225,7 +228,7 @@ def verified_posts(
 
 
 def _written(tombstones: Sequence[Tombstone]) -> bytes:
-    """Return the field of tombstones, msgpack [[target, author, value of the row], ...], or b"" if there are none."""
+    """Return the field of tombstones, msgpack [[target, author, value of the row], ...], or b"" without tombstones."""
     if not tombstones:
         return b""
     return sized_field(_TOMBSTONES_FIELD, pack([_item(stone) for stone in tombstones]))
@@ -265,7 +268,7 @@ def _records(profile: Profile, document: bytes, entry: Entry) -> Iterator[Record
         record = profile.read_record(value)
         if not start <= record.timestamp < stop or record.topic not in topics:
             raise ArchiveError(
-                f"a message with time {record.timestamp} and topic {record.topic!r} is outside of {entry.period} "
+                f"a message with time {record.timestamp} and topic {record.topic!r} is outside {entry.period} "
                 f"or of the {len(topics)} topics of the archive. The archive contradicts its metadata"
             )
         yield record

@@ -145,7 +145,7 @@ class RootHasher:
         self.leaf_count += 1
 
     def root(self) -> bytes:
-        """Return the root over the added leaves. Raises ArchiveError if there are none, as in nim-codex."""
+        """Return the root over the added leaves. Raises ArchiveError without leaves, as nim-codex does."""
         if not self._waiting:
             raise ArchiveError("empty dataset: Codex requires at least one byte")
         last: bytes | None = None
@@ -173,7 +173,7 @@ class DatasetHasher:
         self._roots = RootHasher()
 
     def update(self, data: bytes | bytearray | memoryview) -> bytes:
-        """Add the next bytes. Returns the concatenated leaves of the blocks that they complete."""
+        """Add the next bytes. Return the concatenated leaves of the blocks that they complete."""
         view = memoryview(data)
         self.size_bytes += len(view)
         leaves = []
@@ -292,7 +292,7 @@ class DatasetManifest:
 
     @classmethod
     def _from_fields(cls, fields: dict[int, int | bytes], manifest_format: ManifestFormat) -> Self | None:
-        """Read the fields in one format. Returns None if they do not match it."""
+        """Read the fields in one format. Return None if they do not match it."""
         first = 2 if manifest_format is ManifestFormat.LOGOS2 else 1
         name_at = 7 if manifest_format is ManifestFormat.LOGOS1 else 8
         tree, size_bytes = fields.get(first), fields.get(first + 2)

@@ -1,4 +1,4 @@
-"""Statement about the content of archives, which the control node signs. Pure.
+"""Statement about the content of archives. The control node signs it. Pure.
 
 The id of an archive does not depend on its content, and the indexes of other software do not contain hashes of the
 content. For each archive of an index, the statement contains the hash of its bytes and the Merkle root of its posts. It
@@ -15,6 +15,7 @@ from typing import Final, Self
 
 from cablestore.archive.format.merkle import MerkleTree
 from cablestore.errors import ArchiveError, DecodeError
+from cablestore.plurals import counted
 from cablestore.protocol.body import DELETE
 from cablestore.protocol.crypto import KEY_SIZE_BYTES, Identity, are_signed, is_signed, post_hash
 from cablestore.protocol.dialect import Dialect
@@ -73,7 +74,8 @@ class Commitment:
         """Raise ArchiveError unless the control node signed the root of these posts."""
         if tree.size != self.num_posts or tree.root() != self.merkle_root:
             raise ArchiveError(
-                f"archive {self.archive_id} contains {tree.size} posts with the root {tree.root().hex()}, the control "
+                f"archive {self.archive_id} contains {counted(tree.size, 'post')} with the root "
+                f"{tree.root().hex()}, the control "
                 f"node signed {self.num_posts} with {self.merkle_root.hex()}. Do not import it. Request a new index"
             )
 

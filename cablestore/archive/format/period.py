@@ -1,4 +1,4 @@
-"""Periods of archives: calendar weeks, from Monday 00:00 UTC to the next. Pure.
+"""Periods of archives: calendar weeks, from Monday 00:00 UTC to the next Monday. Pure.
 
 status-go counts weeks from a community's oldest message. Two control nodes that know different first messages therefore
 never create equal archives. Calendar weeks are the same for all control nodes.

@@ -96,7 +96,7 @@ class Record(NamedTuple):
 class Entry(NamedTuple):
     """Index entry of one archive: its id, period, topics and position.
 
-    In `data`, the archive occupies `size_bytes` from `offset_bytes` on. The last `padding_bytes` are zeros after the
+    In `data`, the archive occupies `size_bytes` from `offset_bytes`. The last `padding_bytes` are zeros after the
     document (0 bytes in rfc61, which pads within the document). With a `cid`, the archive is stored under that content
     id, and the numbers are 0.
     """
@@ -165,7 +165,7 @@ class Profile(ABC):
         return self.index_metadata.encode(_VERSION, metadata, *self._place(entry))
 
     def read_index_metadata(self, name: str, data: bytes, *, by_cid: bool) -> Entry:
-        """Decode index metadata. `name` is the id in the index, which is not checked here. Raises ArchiveError."""
+        """Decode index metadata. `name` is the id in the index. It is not checked. Raises ArchiveError."""
         if by_cid:
             _, metadata, cid = self.codex_metadata.decode(data)
             return Entry(name, *self._understood(metadata), cid=cid)
@@ -382,7 +382,7 @@ def _topic_bytes(topic: Topic) -> bytes:
 def _zeros_that_fill(gap_bytes: int) -> int | None:
     """Return the number of zeros of a field that occupies `gap_bytes` with its tag and its length.
 
-    Returns None if there is no such number: for 1 and 2, and if one more zero makes the length a byte longer (130,
+    Returns None if such a number does not exist: for 1 and 2, and if one more zero makes the length a byte longer (130,
     16387).
     """
     for length_size_bytes in range(1, 5):

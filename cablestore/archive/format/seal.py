@@ -57,7 +57,7 @@ def unseal(sealed: bytes, key: bytes, *, purpose: bytes) -> bytes:
     if plain is None or not hmac.compare_digest(nonce, _nonce(plain, key, purpose)):
         raise ArchiveError(
             f"cannot decrypt {len(sealed)} bytes: they are damaged, or encrypted with another cabal key. "
-            "Check the key, then fetch them again"
+            "Check the key, then fetch the data again"
         )
     return plain
 

@@ -26,7 +26,7 @@ class TorrentConfig:
     port: int = DEFAULT_PORT
     """0 means any free port."""
     data_folder: Path = Path("data/archivedata")
-    """Folder with a subfolder for each community, which contains `data` and `index`."""
+    """Folder with a subfolder for each community. Each subfolder contains `data` and `index`."""
     torrent_folder: Path = Path("data/torrents")
     """Folder with a file `{community}.torrent` for each community, created by `seed` or fetched from peers."""
     listen_address: str = "127.0.0.1"

@@ -28,6 +28,7 @@ from cablestore.archive.torrent.session import Swarm, TorrentSession
 from cablestore.errors import ArchiveError, StorageError
 from cablestore.files import atomic_file, make_folder
 from cablestore.forks import ProcessBound, bind
+from cablestore.plurals import counted
 
 __all__ = ["TorrentConfig", "TorrentEngine", "TorrentRemote", "TorrentStatus"]
 
@@ -73,7 +74,7 @@ class TorrentEngine(ProcessBound):
                 make_folder(folder)
         except OSError as error:
             raise ArchiveError(
-                f"cannot create {error.filename}: {error.strerror}. Check its parent folder and permissions"
+                f"cannot create {error.filename}: {error.strerror}. Check the parent folder and its permissions"
             ) from None
         self._session = TorrentSession(self.config)
         return self
@@ -94,7 +95,7 @@ class TorrentEngine(ProcessBound):
 
         The folder must be complete, and may be read-only. A member that fetched only parts seeds them by keeping its
         remote open. If the torrent file has the same index as the folder, the folder is checked against that file.
-        Without such a file, a piece of zeros counts as missing, unless the caller checked the archives against their
+        Without such a file, a piece of zeros is treated as missing, unless the caller checked the archives against their
         index (`is_verified`). Pieces that this engine hashed are not hashed again. Raises ArchiveError without changes,
         such as IncompleteError for missing pieces.
         """
@@ -127,12 +128,12 @@ class TorrentEngine(ProcessBound):
         self._running().check()
         swarm = self._seeds.get(community)
         if swarm is None:
-            raise ArchiveError(f"{community} is not seeded. Call seed first")
+            raise ArchiveError(f"{community} is not seeded. Call `seed` first")
         if swarm.is_lost_to_disk or len(swarm.have) < self._hashes[community].pieces:
             lost = swarm.ended or "the files changed since they were hashed"
             raise StorageError(
-                f"{self.config.data_folder / community} can no longer be seeded: {lost}. Check the disk, then seed "
-                "again"
+                f"{self.config.data_folder / community} can no longer be seeded: {lost}. Check the disk, then "
+                "seed the archives again"
             )
         if swarm.ended:
             raise ArchiveError(swarm.ended)
@@ -211,7 +212,8 @@ class TorrentEngine(ProcessBound):
             missing = frozenset() if is_verified else metainfo.pieces_of_zeros
         if missing:
             raise IncompleteError(
-                f"{len(missing):,} of {metainfo.data_pieces:,} pieces of {metainfo.community} missing or damaged in "
+                f"{len(missing):,} of {counted(metainfo.data_pieces, 'piece')} of {metainfo.community} missing or "
+                "damaged in "
                 f"{self.config.data_folder}. Fetch all archives before you seed them"
             )
         return metainfo
@@ -248,8 +250,8 @@ class TorrentEngine(ProcessBound):
         swarm = session.add(params)
         timeout_s = self.config.metadata_timeout_s
         otherwise = (
-            f"no peer sent the metadata of {magnet.community} within {timeout_s:g} s ({len(params.peers)} peers "
-            "given). Check that the control node can be reached, or add other peers"
+            f"no peer sent the metadata of {magnet.community} within {timeout_s:g} s "
+            f"({counted(len(params.peers), 'peer')} given). Check that the control node can be reached, or add other peers"
         )
         try:
             session.until(swarm, lambda: swarm.metadata is not None, timeout_s, otherwise)
@@ -288,7 +290,7 @@ def _read_torrent_file(path: Path, community: str) -> Metainfo:
         with path.open("rb") as file:
             return read_torrent(file.read(limits.MAX_METAINFO_SIZE_BYTES + 1), community)
     except OSError as error:
-        raise ArchiveError(f"cannot read {path}: {error.strerror}. Check the path and permissions") from None
+        raise ArchiveError(f"cannot read {path}: {error.strerror}. Check the path and its permissions") from None
 
 
 def _put(path: Path, content: bytes) -> None:
@@ -297,4 +299,6 @@ def _put(path: Path, content: bytes) -> None:
         with atomic_file(path, ".new") as file:
             file.write(content)
     except OSError as error:
-        raise ArchiveError(f"cannot write {path}: {error.strerror}. Check free space and permissions") from None
+        raise ArchiveError(
+            f"cannot write {path}: {error.strerror}. Check the free space on its disk and its permissions"
+        ) from None

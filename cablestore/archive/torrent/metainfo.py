@@ -29,7 +29,7 @@ _INFO_KEYS: Final = (b"files", b"name", b"piece length", b"pieces")
 
 @dataclass(frozen=True, slots=True)
 class Metainfo:
-    """Metainfo of a community's folder. Created and checked by `make_metainfo`, `read_info` or `read_torrent`."""
+    """Metainfo of a community's folder. `make_metainfo`, `read_info` and `read_torrent` create and check it."""
 
     community: str
     """Name of the folder, in hex digits."""
@@ -110,8 +110,9 @@ class Metainfo:
 def make_metainfo(community: str, data: BinaryIO, index: BinaryIO, *, earlier: Metainfo | None = None) -> Metainfo:
     """Hash a community's two files, which must be open for reading and seekable.
 
-    `earlier` is the metainfo of the folder before archives were appended. With it, only new pieces are hashed, and the
-    last earlier piece to check that `data` did not change. Raises ArchiveError for invalid sizes.
+    `earlier` is the metainfo of the folder before archives were appended. If it is given, this hashes only the new
+    pieces and the last earlier piece. The latter checks that `data` did not change. Raises ArchiveError for invalid
+    sizes.
     """
     data_size_bytes, index_size_bytes = data.seek(0, io.SEEK_END), index.seek(0, io.SEEK_END)
     _check_sizes(data_size_bytes, index_size_bytes)

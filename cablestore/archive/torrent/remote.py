@@ -34,9 +34,9 @@ _ATTEMPTS: Final = 3
 
 
 class TorrentRemote(Closable):
-    """Torrent of a community for fetching parts: a `remote.Remote` with spans. Created by `TorrentEngine.open`.
+    """Torrent of a community for fetching parts: a `remote.Remote` with spans.
 
-    While it is open, it also seeds the fetched pieces.
+    `TorrentEngine.open` creates it. While it is open, it also seeds the fetched pieces.
     """
 
     def __init__(
@@ -269,11 +269,11 @@ class _WantedPieces:
         self._prioritize({piece: _NOW if piece in now else _WANTED for piece in self.missing})
 
     def hurry(self, pieces: range, priority: int) -> None:
-        """Request these pieces before the others."""
+        """Request these pieces before other pieces."""
         self._prioritize(dict.fromkeys(self.missing.intersection(pieces), priority))
 
     def is_here(self, pieces: range) -> bool:
-        """Count the received pieces and report progress. Returns True if all of `pieces` are complete."""
+        """Count the received pieces and report progress. Return True if all of `pieces` are complete."""
         arrived = self._remote.swarm.arrivals[self._arrivals_seen :]
         # Another thread may append to the list meanwhile, so its length is not used.
         self._arrivals_seen += len(arrived)
@@ -343,7 +343,7 @@ def _held_in(path: Path, metainfo: Metainfo, pieces: range) -> set[int]:
 
 
 def _opened(path: Path) -> BinaryIO:
-    """Open a file for reading. A missing file counts as empty. Raises ArchiveError."""
+    """Open a file for reading, or an empty stream if the file is missing. Raises ArchiveError."""
     try:
         return path.open("rb")
     except FileNotFoundError:
@@ -353,7 +353,7 @@ def _opened(path: Path) -> BinaryIO:
 
 
 def _next_written(descriptor: int, place: int) -> int:
-    """Return the first piece from `place` on that has data in the file, or a large number if there is none."""
+    """Return the first piece at or after `place` with data in the file, or a large number without such a piece."""
     try:
         return os.lseek(descriptor, place * limits.PIECE_SIZE_BYTES, os.SEEK_DATA) // limits.PIECE_SIZE_BYTES
     except OSError as error:

@@ -82,7 +82,7 @@ class TorrentSession(ProcessBound):
     def check(self) -> None:
         """Raise ArchiveError if the session does not listen any more, or if its alert thread has ended."""
         if not self._thread.is_alive() or not self._session.is_listening():
-            raise ArchiveError("the torrent session no longer listens. Start it again")
+            raise ArchiveError("the torrent session no longer listens. Start the session again")
 
     def add(self, params: Any, have: set[int] | None = None) -> Swarm:
         """Add a torrent. `have` are the pieces known to be complete."""
@@ -115,7 +115,7 @@ class TorrentSession(ProcessBound):
             self._changed.notify_all()
 
     def wait_for_change(self, swarm: Swarm, seen: int, timeout_s: float) -> bool:
-        """Wait for changes after number `seen`. Returns False after the timeout.
+        """Wait for changes after number `seen`. Return False after the timeout.
 
         Raises ArchiveError if the torrent has ended.
         """
