@@ -158,7 +158,11 @@ def dump(store: CableStore, out: Output, digest: bool) -> None:
     help="Discard all but the newest N messages of each channel.",
 )
 @click.option("--author", "by_author", type=public_key, help="Discard all posts of this public key.")
-@click.option("--dry-run", is_flag=True, help="Only list the posts that would be discarded, by channel and type.")
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Count the posts that would be discarded, by channel and type, without discarding them.",
+)
 @common_options
 def prune(
     path: Path,
