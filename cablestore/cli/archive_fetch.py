@@ -66,7 +66,7 @@ _PRINT_EVERY_S: Final = 1.0
     "trackers",
     multiple=True,
     metavar="URL",
-    help="Tracker to add to a magnet link. Can be given several times.",
+    help="Tracker to add to the magnet link; repeatable.",
 )
 @click.option("--dht", is_flag=True, help="For a magnet link: look for peers in the DHT.")
 @click.option(
