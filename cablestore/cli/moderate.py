@@ -181,7 +181,7 @@ def unhide(store: CableStore, targets: tuple[str, ...], **how: Any) -> Effect:
 @_act_options
 @_act
 def drop(store: CableStore, targets: tuple[str, ...], channel: str | None, **how: Any) -> Effect:
-    """Remove posts from this store, and reject them if they arrive again.
+    """Remove posts from this store, and reject them later.
 
     Drop single posts, all posts of a user, or a channel. Unlike a deletion, a drop applies only to you and the users
     for whom you moderate. `undrop` undoes a drop. A drop of a user applies only to you, as `block --drop --private`

@@ -420,7 +420,7 @@ def test_existing_files_are_not_changed(tmp_path: Path) -> None:
         for target in ("other", "file"):
             with pytest.raises(BackupError, match=r"does not overwrite files|is a file"):
                 restore(out, tmp_path / target)
-    with CableStore.in_memory() as store, pytest.raises(BackupError, match="Export it"):
+    with CableStore.in_memory() as store, pytest.raises(BackupError, match="Export the store"):
         backup(store, tmp_path / "memory")
 
 
