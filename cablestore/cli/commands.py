@@ -45,7 +45,7 @@ _SECTIONS: Final = {
         "role": ("moderate", "Assign a role to USER."),
         "hide": ("moderate", "Hide all messages of a user, or single messages."),
         "unhide": ("moderate", "Show hidden messages again."),
-        "drop": ("moderate", "Remove posts from this store, and reject them if they arrive again."),
+        "drop": ("moderate", "Remove posts from this store, and reject them later."),
         "undrop": ("moderate", "Accept dropped posts again."),
         "block": ("moderate", "Reject posts of USERS, and do not exchange posts with them."),
         "unblock": ("moderate", "Accept the posts of USERS again."),
