@@ -319,7 +319,7 @@ class ChatApp(App[None]):
             await asyncio.sleep(CHANGES_WINDOW_S)
 
     def on_message_list_scrolled(self) -> None:
-        """Update the position of the line of unread messages."""
+        """Move the line of unread messages, unless the user may be reading at it."""
         self._reading.scrolled()
 
     async def on_message_list_page_requested(self, event: MessageList.PageRequested) -> None:

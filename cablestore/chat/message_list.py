@@ -28,7 +28,7 @@ _OF_A_TEXT: Final = frozenset({"enter", *_FOLDS})
 _WIDE: Final = 60
 """Minimum width of the view, in columns, for longer names."""
 _DIGITS_WIDTH: Final = 5
-"""Additional columns for names while some of them show digits of keys."""
+"""Additional columns for names while a name is shown with digits of its user's key."""
 
 
 class MessageList(Widget):

@@ -42,7 +42,7 @@ class Panes:
         return Folds(place, self._unfolded)
 
     def fold(self, cabal: int) -> None:
-        """Show or fold the channels of a cabal that are not joined."""
+        """Toggle whether the list contains the channels of a cabal that are not joined."""
         self._unfolded ^= {cabal}
 
     def show_lists(

@@ -124,8 +124,8 @@ class Reading:
     def _first(self, unread: Sequence[MessageCursor]) -> MessageCursor:
         """Return the cursor of the first of these messages in display order.
 
-        An answer from a slow clock has an early cursor, but is not displayed first. Unread messages before all loaded
-        messages come first.
+        An answer whose author's clock is slow has an early cursor, but is displayed after the message that it answers.
+        Unread messages before all loaded messages come first.
         """
         held = [message.cursor for message in self._watched.messages.timeline.messages]
         is_above = self._watched.messages.timeline.has_older and unread[0] < min(held, default="")

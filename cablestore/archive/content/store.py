@@ -103,7 +103,7 @@ class ContentStore(Closable, ProcessBound):
         for path in (self.folder / MANIFESTS).iterdir():
             self._load_manifest(path)
         if self.damaged:
-            return  # a tree without a manifest may belong to a damaged manifest
+            return  # files without a readable manifest may belong to a damaged manifest
         for name in (DATA, LEAVES):
             for path in (self.folder / name).iterdir():
                 cid = _cid_named(path)

@@ -101,7 +101,7 @@ def encode_archive(
 def _fitting(
     profile: Profile, size_bytes: int, tombstones: Sequence[Tombstone], key: bytes | None
 ) -> tuple[bytes, tuple[bytes, ...]]:
-    """Return the field of the tombstones that fit beside the messages, and the targets of the other tombstones.
+    """Encode the tombstones that fit beside the messages. Return them, and the targets of the other tombstones.
 
     `size_bytes` is the size of the messages.
     """

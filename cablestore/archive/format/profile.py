@@ -40,7 +40,7 @@ _VERSION: Final = 0
 
 
 def _metadata_table(topic: Kind) -> Document:
-    """Return the table of an archive's metadata, with topics of this kind."""
+    """Return the protobuf fields of an archive's metadata. `topic` is the type of a content topic."""
     return Document(
         "WakuMessageArchiveMetadata",
         Field(1, "version", UINT32),
@@ -51,7 +51,7 @@ def _metadata_table(topic: Kind) -> Document:
 
 
 def _index_metadata_table(metadata: Document, *places: str) -> Document:
-    """Return the table of an archive's metadata in an index of offsets. `places` are the fields of the position."""
+    """Return the protobuf fields of an index entry with offsets. `places` names the fields for the position."""
     return Document(
         "WakuMessageArchiveIndexMetadata",
         Field(1, "version", UINT32),
@@ -61,7 +61,7 @@ def _index_metadata_table(metadata: Document, *places: str) -> Document:
 
 
 def _codex_metadata_table(metadata: Document) -> Document:
-    """Return the table of an archive's metadata in an index by content id."""
+    """Return the protobuf fields of an index entry with a content id."""
     return Document(
         "CodexWakuMessageArchiveIndexMetadata",
         Field(1, "version", UINT32),
@@ -118,11 +118,11 @@ class Profile(ABC):
     pads_within: ClassVar[bool]
     """True if padding is a field of the document, and not bytes after it."""
     archive_metadata: ClassVar[Document]
-    """Table of an archive's metadata."""
+    """Protobuf fields of an archive's metadata."""
     index_metadata: ClassVar[Document]
-    """Table of an archive's metadata in an index of offsets."""
+    """Protobuf fields of an index entry with offsets."""
     codex_metadata: ClassVar[Document]
-    """Table of an archive's metadata in an index by content id."""
+    """Protobuf fields of an index entry with a content id."""
 
     @abstractmethod
     def topic(self, content_topic: str) -> Topic:

@@ -118,7 +118,8 @@ class TorrentEngine(ProcessBound):
             with self._lock:
                 self._seeds[community] = swarm
                 self._hashes[community] = metainfo
-            # Earlier connections of peers are rejected, and retried only seconds later.
+            # Wait until libtorrent accepts peers. A peer that connects earlier is rejected, and retries only seconds
+            # later.
             otherwise = f"libtorrent did not accept the torrent of {community}. Try again"
             session.until(swarm, lambda: swarm.is_checked, self.config.stall_timeout_s, otherwise)
         return str(metainfo.magnet(self.config.trackers))
@@ -186,7 +187,7 @@ class TorrentEngine(ProcessBound):
     # --- metainfo ------------------------------------------------------------------------------
 
     def _hashed(self, community: str) -> Metainfo:
-        """Hash the pieces of a folder that this engine has not hashed yet."""
+        """Return the metainfo of a community's folder. Pieces that this engine hashed before are not hashed again."""
         folder = self.config.data_folder / community
         earlier = self._hashes.get(community)
         try:
@@ -207,7 +208,7 @@ class TorrentEngine(ProcessBound):
                 for piece in range(known.data_pieces)
                 if piece >= metainfo.data_pieces or metainfo.piece_hash(piece) != known.piece_hash(piece)
             )
-            metainfo = known  # the folder may contain an unfinished archive after the data of this torrent
+            metainfo = known  # an unfinished archive may follow the torrent's data
         else:
             missing = frozenset() if is_verified else metainfo.pieces_of_zeros
         if missing:

@@ -129,7 +129,7 @@ class TorrentRemote(Closable):
                 kept_bytes, deadline_s = now_bytes, time.monotonic() + stall_s  # a part of a piece arrived: wait again
 
     def _add_again(self, wanted: _WantedPieces, pieces: range) -> Swarm:
-        """Add the torrent again with its wanted pieces, so that seeds do not regard us as a peer without requests."""
+        """Add the torrent again with its wanted pieces: seeds disconnect a peer that requests nothing."""
         wanted.was_added_again = True
         self._session.remove(self.swarm, "connecting to its peers again")
         self.swarm = self._start(wanted.missing)
@@ -230,8 +230,8 @@ def _kept_bytes(swarm: Swarm) -> int:
 def _has_given_up(swarm: Swarm) -> bool:
     """Return True if libtorrent knows peers but will not request from them, although none was banned.
 
-    A seed closes the connection to a peer without requests, as between two fetches. libtorrent then regards the seed as
-    useless, and does not reconnect when pieces are requested again.
+    A seed disconnects a peer that requests nothing, as this node does between two fetches. libtorrent then regards the
+    seed as useless, and does not reconnect when pieces are requested again.
     """
     status = swarm.handle.status(0)
     is_alone = status.num_peers == 0 and status.connect_candidates == 0
