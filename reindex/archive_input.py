@@ -4,8 +4,8 @@ The driver verifies the index: the control node's signature, and the statements 
 an archive verifies all of it: SHA-256, Merkle root, every message, and the signature of every post. A tombstone counts
 if the same archive contains its post/delete, as when archives are imported.
 
-A job computes the union of all its inputs. Under RFC 61 an archive is canonical for its week and channels, so that an
-import removes posts that it lacks. `cablestore archive import` removes them, but a job does not.
+Under RFC 61, an archive is canonical for its week and channels. Therefore `cablestore archive import` removes stored
+posts that the archive lacks. A job does not remove them: it computes the union of all its inputs.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class _FoundIndex:
 
 
 def _age(found: _FoundIndex) -> tuple[int, int]:
-    """Return a sort key, which is greater for a later index, like `local.LocalArchives`."""
+    """Return a sort key that is greater for a newer index, like `LocalArchives.newest`."""
     entries = found.verified.index.entries
     return max((entry.period.to_ms for entry in entries), default=0), len(entries)
 
@@ -136,7 +136,7 @@ def _alone(verified: VerifiedIndex, entry: Entry) -> VerifiedIndex:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveInput:
-    """An archive of the community in this folder. `verified` is only the part of the index about this archive."""
+    """Archive in a folder of a community. `verified` is only the part of the index about this archive."""
 
     community: ObjectFolder
     dialect: Dialect

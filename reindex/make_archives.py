@@ -99,7 +99,7 @@ def _archive(run: Stages, sources: JobSources, profile: Profile, key: bytes | No
 
 
 def first_of_all(found: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """Return the smallest number of each name."""
+    """Return the smallest number of each name in any of these mappings."""
     first: dict[str, int] = {}
     for numbers in found:
         for name, number in numbers.items():

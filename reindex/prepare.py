@@ -40,7 +40,7 @@ class JobSources:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The sorted pieces of some posts, and the number of these posts."""
+    """Sorted pieces of rows that were derived from a sample of posts, and the number of these posts."""
 
     pieces: list[Row]
     posts: int

@@ -55,7 +55,7 @@ def run_query(
     def cancel() -> None:
         if is_connect(spark):
             spark.interruptTag(tag)
-        else:  # its tags belong to one thread
+        else:  # the classic client's tags belong to one thread, so a job group is used
             spark.sparkContext.cancelJobGroup(tag)
 
     with _watching(spark, tag, progress):

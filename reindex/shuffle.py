@@ -22,7 +22,7 @@ def to_partitions(table: DataFrame, count: int) -> DataFrame:
 
 
 def by_hashed_number(table: DataFrame, count: int) -> DataFrame:
-    """Do the same as `to_partitions` by `repartition` on a column of numbers, one for each partition."""
+    """Do the same as `to_partitions` with `repartition`, on numbers that Spark hashes to the partitions."""
     numbers = table.sparkSession.range(_TRIES * count).selectExpr("id", f"pmod(hash(id), {count}) AS partition")
     found = numbers.groupBy("partition").min("id").collect()
     chosen = ", ".join(f"{number}L" for _, number in sorted(map(tuple, found)))

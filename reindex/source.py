@@ -270,12 +270,12 @@ def rows_of(
     columns: Mapping[str, Column],
     bounds: Bounds = _ALL,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of one input within bounds: its posts, or its deletions.
+    """Yield the rows of `table` from one input: the posts or the deletions within `bounds`.
 
     Raises ExportError, ArchiveError, StorageError. Archives are verified, including signatures.
     """
     if not isinstance(source, SegmentInput):
-        with tempfile.TemporaryDirectory() as scratch:  # verified archives are marked there
+        with tempfile.TemporaryDirectory() as scratch:  # `problem` records a verified archive there
             problem = source.problem(LocalFolder(Path(scratch)))
         if problem is not None:
             raise source.error(problem)

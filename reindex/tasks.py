@@ -69,7 +69,11 @@ Hashed = tuple[bytes, bytes]
 def inspect(
     inputs: tuple[Input, ...], folder: ObjectFolder, views: bytes | None = None
 ) -> Callable[[Batches], Batches]:
-    """Return the task that verifies inputs, given their numbers, and that the worker has a pickled catalog's views."""
+    """Return the task that verifies inputs.
+
+    Its input is their numbers. With `views`, a pickled catalog, it also checks that the worker has the packages of its
+    views.
+    """
 
     def check(index: int) -> dict[str, Any]:
         lacking = None if views is None else why_not_loaded(partial(pickle.loads, views))
@@ -90,7 +94,10 @@ def inspect(
 
 
 def read(job: ShuffledJob, partitions: frozenset[int]) -> Callable[[Batches], Batches]:
-    """Return the task that reads inputs, given their numbers, for these partitions only."""
+    """Return the task that reads inputs, and yields only their content for `partitions`.
+
+    Its input is the inputs' numbers.
+    """
 
     def task(batches: Batches) -> Batches:
         blobs = _Blobs(job, partitions)
@@ -146,7 +153,7 @@ def of_partition(
 
 
 def build(job: ReindexJob, runs: tuple[str, ...]) -> Callable[[Batches], Batches]:
-    """Return the task that builds buckets, given their numbers, from these runs."""
+    """Return the task that builds buckets from `runs`. Its input is the numbers of the buckets."""
 
     def bucket(index: int) -> dict[str, Any]:
         hashes: list[int] = []

@@ -23,7 +23,7 @@ HINTS: Final = {
     "without a name": "/nick NAME sets your name   {help} help",
     "typing": "{help} help",
 }
-"""Keys in the last line for each activity of the user. Keys of actions are in braces."""
+"""Text about keys in the last line, for each activity of the user. Names of actions in braces become their keys."""
 
 
 class Panes:

@@ -44,7 +44,7 @@ class UserNames:
         self._own_key: Final = store.public_key
 
     def of(self, user: bytes) -> str:
-        """Return "you", or the name of a user with digits of the key, because names can be forged."""
+        """Return "you" for the local user, otherwise the name with digits of the key, because names can be forged."""
         if user == self._own_key:
             return "you"
         if user not in self._names:

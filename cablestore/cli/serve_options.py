@@ -111,7 +111,7 @@ _SETTINGS: Final = {_option_name(setting): setting for setting in fields(NodeSet
 
 
 def _option(name: str, setting: Field[Any]) -> Callable[[Any], Any]:
-    """Return the option that sets a field. Its type depends on the type and the unit of the field."""
+    """Return the option that sets a field. The option's type depends on the type and the unit of the field."""
     default: Any = setting.default
     meaning, unit = setting.metadata["help"], setting.metadata["unit"]
     if isinstance(default, bool):

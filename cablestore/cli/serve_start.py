@@ -75,7 +75,7 @@ async def _by_address(wanted: Address) -> Address:
 
 
 def open_served(path: Path, pages: ServePages, *, create: bool, manager: ServiceManager | None = None) -> CableStore:
-    """Open the store of `serve`. Rebuild outdated views first. A signal then leaves the store unchanged.
+    """Open the store of `serve`. Rebuild outdated views first. A signal during the rebuild leaves the store unchanged.
 
     Raises OpenError if posts would be lost, so that a service manager does not try again.
     """

@@ -49,7 +49,10 @@ else:
 
 
 class TextValue(ParamType[T]):
-    """Type of values of the class `made`, which `parse` returns. `parse` raises ValueError with the reason."""
+    """Type that converts strings to objects of the class `made` with `parse`.
+
+    `parse` raises ValueError with the reason.
+    """
 
     def __init__(self, name: str, made: type, parse: Callable[[str], T]) -> None:
         self.name = name

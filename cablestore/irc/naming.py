@@ -143,7 +143,7 @@ def conversation_of(path: PurePath, root: PurePath, line_channel: str) -> Conver
 
 
 def _network_above(path: PurePath, index: int, root: PurePath) -> tuple[str, bool]:
-    """Return the network after which a folder above a channel is named, and True if this is certain.
+    """Return the network that the name of a folder above a channel identifies, and True if this is certain.
 
     Returns "" if no folder may be a network. A folder above the given path is a network only if its name is known.
     """

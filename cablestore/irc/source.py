@@ -335,7 +335,7 @@ def _tar_entries(name: PurePath, file: IO[bytes]) -> Iterator[tuple[PurePath, IO
                 yield path, content, entry.size
             forward.begin_header()
     if forward.last_block.strip(b"\0") or not forward.last_block:
-        raise _damaged(name)  # an archive ends with a block of zeros
+        raise _damaged(name)  # the block of zeros at the end of an archive is missing
     while file.read(_CHUNK_SIZE_BYTES):
         pass
 
@@ -423,7 +423,7 @@ def _zip_entries(reading: _Reading, name: PurePath, file: IO[bytes]) -> Iterator
                 stream = _counted(reading, path, content)
                 yield path, stream, entry.file_size
                 while stream.read(_CHUNK_SIZE_BYTES):
-                    pass  # until its checksum is verified
+                    pass  # read to the end, so that the checksum is verified
 
 
 def _counted_entry(name: PurePath, entries: int) -> int:

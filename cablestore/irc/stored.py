@@ -1,8 +1,8 @@
 """Stored lines: comparison by time, nick and text with the posts of other imported logs.
 
 Two logs of one channel are either parts of one log, whose times are equal, or logs of two programs. The clocks of
-programs differ by seconds, and a program may write times without seconds. Equal lines are counted: if two of three are
-stored, one line is new.
+programs differ by seconds, and a program may write times without seconds. Equal lines are counted: if two of three
+equal lines are stored, the third is new.
 """
 
 from __future__ import annotations
@@ -217,7 +217,7 @@ def _is_same_time(event: LogEvent, timestamp_ms: int) -> bool:
 
 
 def _distance_ms(event: LogEvent, timestamp_ms: int) -> int:
-    """Return the time between an event's and a post's second or minute, 0 if these overlap."""
+    """Return the gap between the second or minute of an event and that of a post, or 0 if they overlap."""
     unit_ms, other_ms = event.unit_ms, unit_of(timestamp_ms)
     start_ms, other_start_ms = event.at_ms // unit_ms * unit_ms, timestamp_ms // other_ms * other_ms
     return max(0, start_ms - other_start_ms - other_ms, other_start_ms - start_ms - unit_ms)

@@ -37,7 +37,7 @@ _SIGNS: Final = frozenset({LineKind.JOIN, LineKind.LEAVE, LineKind.TOPIC, LineKi
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """One file of a channel's log, and the day on which it begins.
+    """One file of a channel's log, and the time at which it begins.
 
     `path` includes the archives that contain the file, and `number` counts the files in `source`. `start_ms` is the
     time of its beginning, in milliseconds since 1970. `zone` applies to times without a zone. `channel` is the channel
@@ -140,7 +140,10 @@ def _nothing(result: Survey) -> ArgumentError:
 
 
 def _public(found: list[tuple[LogFile, bool]], options: Options, result: Survey) -> list[LogFile]:
-    """Return the logs that may be published. Record private conversations. `found` contains True for a given file."""
+    """Return the logs that may be published, and record private conversations in `result`.
+
+    `found` pairs each log with True if the user named its file.
+    """
     groups: dict[tuple[str, str], list[LogFile]] = {}
     for log, _ in found:
         groups.setdefault((log.conversation.network, log.conversation.name), []).append(log)
@@ -325,9 +328,9 @@ def _date_in_path(path: PurePath, given: date | None) -> date | None:
 
 
 def _stated(time: Stamp, *, is_first: bool) -> tuple[date, Stamp | None]:
-    """Return the day on which a log begins, given the first date in it.
+    """Return the day on which a log begins, given its first date. If nothing precedes the date, also return its stamp.
 
-    Lines before a date without a time are from the previous day.
+    A date without a time marks the change of the day, so the lines before it are from the previous day.
     """
     if is_first:
         return time.date(), time

@@ -84,7 +84,7 @@ class CausalLog(Closable, ProcessBound):
                 make_folder(path.parent)
                 make_part(path)
                 restrict(path.parent, is_own)
-            # Before LevelDB opens the folder: if LevelDB rejects a second open, it releases the lock of the first open.
+            # Lock before LevelDB opens the folder: if LevelDB rejects a second open, it releases the lock of the first.
             locked = (share_lock if read_only else lock)(
                 path / _OWNER,
                 lambda _: StoreLockedError(

@@ -107,7 +107,10 @@ def kept_of(row: bytes, message_id: str, channel_id: str, lamport_ms: int) -> Ke
 
 @dataclass(slots=True)
 class Outgoing:
-    """Unacknowledged message of this member. `doubt` is the probability that all filters with its id were wrong."""
+    """Unacknowledged message of this member.
+
+    `doubt` is the probability that all filters with its id contain it by chance.
+    """
 
     sent: int = 1
     """Number of times it was sent."""
@@ -119,7 +122,7 @@ class Outgoing:
 
     @property
     def is_possibly_acknowledged(self) -> bool:
-        """True if a filter contained it."""
+        """True if the filter of at least one member contained the message."""
         return bool(self.members)
 
     def packed(self) -> bytes:
@@ -206,7 +209,7 @@ class Counters:
     sync_ms: int = 0
     """Time when a sync message is due, 0 before the first tick."""
     reviewed: bytes = b""
-    """Place up to which this member's messages were compared with the last filter."""
+    """Place of the last message of this member that was compared with a filter. The next write continues after it."""
     senders: int = 0
     notified: int = 0
     """Missing messages for which no message waits."""

@@ -25,13 +25,13 @@ the next table contained deleted rows, each read would scan thousands of them.""
 IDS: Final = b"ids"
 """id -> its state, a `MessageState`."""
 OUTGOING: Final = b"outgoing"
-"""place -> attempts and filters: this member's messages without acknowledgement."""
+"""place -> attempts and filters, for each unacknowledged message of this member."""
 WAITING: Final = b"waiting"
-"""place -> message: received, but a dependency is not in the log."""
+"""place -> message, for each received message with a dependency that is not in the log."""
 NEEDS: Final = b"needs"
 """id, place of a message that waits for it."""
 MISSING: Final = b"missing"
-"""id -> its entry and timers: listed by others and not stored."""
+"""id -> its entry and timers, for each message that others listed and that is not stored."""
 CAUSES: Final = b"causes"
 """sender -> its account: the number of its gaps, and of unanswered requests for them."""
 RANKS: Final = b"ranks"
@@ -43,7 +43,8 @@ SUPPORT: Final = b"support"
 RETRIEVALS: Final = b"retrievals"
 """sender, time, id: retrievals of each cause."""
 HEADS: Final = b"loose"
-"""place -> when a member listed it, and its sender: in the log, and not listed by any message of the log."""
+"""place -> its sender and the time when a member last listed it, for each message of the log that no message of the log
+lists."""
 HEADS_OF: Final = b"loose-of"
 """share, place: the heads of each share."""
 ANSWERS: Final = b"answers"
@@ -53,9 +54,9 @@ FILTER: Final = b"filter"
 OUTBOX: Final = b"outbox"
 """sequence number -> effect that the application has not confirmed."""
 SENDERS: Final = b"senders"
-"""sender: a member whose messages entered the log and who has a separate share of the space."""
+"""sender, for each member whose messages entered the log and who has a separate share of the space."""
 SYNC_IDS: Final = b"sync-ids"
-"""share, place of a sync message; only the newest sync messages of each share."""
+"""share, place of a sync message. Only the newest sync messages of each share are kept."""
 RESEND: Final = b"due-resend"
 """time, place: timers, one table for each kind."""
 RETRIEVE: Final = b"due-retrieve"
@@ -149,7 +150,7 @@ class Table:
     ) -> Iterator[tuple[bytes, bytes]]:
         """Yield key parts and rows from `start` to below `stop`.
 
-        `most` is a hint. Do not change the table while iterating.
+        `most` is a hint: the number of rows that the caller needs. Do not change the table while iterating.
         """
         prefix, size = self._prefix, len(self._prefix)
         last = self._stop if stop is None else prefix + stop

@@ -41,7 +41,8 @@ _DELETIONS_FIELD: Final = 7
 RAW_ENTRY: Final = Document("RawEntry", Field(1, "key", STRING), Field(2, "value", BYTES))
 """Entry of the map. The value remains encoded, because the archive's id is the hash of the encoded value."""
 _LENGTHS_GROW_BYTES: Final = 8
-"""Maximum growth of the lengths of the statement and of the signed statement if deletions are added."""
+"""Maximum number of bytes by which two length fields grow when deletions are added: the length of the statement, and
+the length of the signed statement."""
 
 
 @dataclass(frozen=True, slots=True)
