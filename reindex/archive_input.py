@@ -85,7 +85,7 @@ def _age(found: _FoundIndex) -> tuple[int, int]:
 
 
 def _read(name: str, data: bytes, data_size_bytes: int | None, source: ArchiveSource) -> _FoundIndex:
-    """Verify an index of any profile and dialect. Raises ArchiveError.
+    """Verify an index of any profile and dialect. Raises ArchiveError if it is invalid.
 
     The profile is the first that can decode the index. The dialect is part of the signed statement.
     """
@@ -204,7 +204,7 @@ class ArchiveInput:
     def blocks(self) -> Iterator[Block]:
         """Yield the archive's posts, and the tombstones that its post/deletes confirm.
 
-        Raises ArchiveError, StorageError.
+        Raises ArchiveError if the archive is damaged, StorageError if reading fails.
         """
         try:
             posts, stones = self._content()

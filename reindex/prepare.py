@@ -47,7 +47,10 @@ class Sample:
 
 
 def read_sources(exports: Sequence[Location], archives: Sequence[ArchiveSource] = ()) -> JobSources:
-    """Read manifests of exports and verify indexes of archives. Raises ExportError, ArchiveError."""
+    """Read manifests of exports and verify indexes of archives.
+
+    Raises ExportError or ArchiveError if one is invalid, or if their dialects differ.
+    """
     if not exports and not archives:
         raise ExportError("no export given: a reindexing starts from an export. Create one with `cablestore export`")
     manifests = [read_manifest(shared(export)) for export in exports]

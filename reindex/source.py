@@ -203,7 +203,7 @@ def _time_in(options: Mapping[str, str], name: str) -> int | None:
 def _key_in(name: str | None) -> bytes | None:
     """Return the key in a file, None without a file name. The key is not an option itself, because Spark shows options.
 
-    Raises ExportError, StorageError.
+    Raises ExportError if the file does not contain a key, StorageError if it cannot be read.
     """
     if name is None:
         return None
@@ -239,7 +239,7 @@ class CableReader(DataSourceReader):
         return self.bounds.may_hold(source)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one input. Raises ExportError, ArchiveError, StorageError."""
+        """Yield the rows of one input. Raises the errors of `rows_of`."""
         if partition.value is None:  # Spark requests one partition if the list is empty
             return
         dialect, source = partition.value
@@ -272,7 +272,8 @@ def rows_of(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of `table` from one input: the posts or the deletions within `bounds`.
 
-    Raises ExportError, ArchiveError, StorageError. Archives are verified, including signatures.
+    Archives are verified, including signatures. Raises ExportError or ArchiveError for a damaged input, and
+    StorageError if reading fails.
     """
     if not isinstance(source, SegmentInput):
         with tempfile.TemporaryDirectory() as scratch:  # `problem` records a verified archive there

@@ -31,7 +31,7 @@ def key_of(cabal_key: str | None) -> bytes | None:
 
 
 def address(text: str) -> tuple[str, int]:
-    """Return host and port of IP:PORT. Raises UsageError."""
+    """Return the host and the port of IP:PORT. Raises UsageError for other text."""
     host, _, port = text.rpartition(":")
     if not host or not (port.isascii() and port.isdecimal() and len(port) <= 5) or int(port) > 65_535:
         raise click.UsageError(f"invalid address {text!r}: expected IP:PORT, such as 127.0.0.1:9025")

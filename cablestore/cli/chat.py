@@ -68,7 +68,7 @@ def _own_file() -> Path | None:
 
 
 def _read_settings(_: click.Context, __: click.Parameter, path: Path | None) -> ChatSettings:
-    """Return the settings in a file, by default the user's settings file. Raises UsageError."""
+    """Return the settings in a file, by default the user's settings file. Raises UsageError if they are invalid."""
     path = path or _own_file()
     if path is None:
         return ChatSettings()

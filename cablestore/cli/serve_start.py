@@ -52,7 +52,7 @@ class ServePages(Closable):
     def open(self) -> StatusPages | None:
         """Open the pages once, print their address, and return them.
 
-        Return None without --metrics. Raises NodeError. Do not call this in an event loop.
+        Return None without --metrics. Raises NodeError if they cannot listen. Do not call this in an event loop.
         """
         if self._wanted is not None and self._pages is None:
             wanted = self._wanted
@@ -67,7 +67,7 @@ class ServePages(Closable):
 
 
 async def _by_address(wanted: Address) -> Address:
-    """Return a listening address with a numeric host. Raises NodeError."""
+    """Return a listening address with a numeric host. Raises NodeError if the host cannot be looked up."""
     try:
         return Address((await RESOLVER.texts(wanted.host))[0], wanted.port)
     except (OSError, ValueError) as error:  # ValueError: not a valid host name

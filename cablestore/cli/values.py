@@ -89,7 +89,7 @@ class PathValue(click.Path):
         super().__init__(exists=exists, file_okay=not is_folder, allow_dash=allow_dash, path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the path. With `is_folder`, the path is absolute. Raises ArgumentError."""
+        """Return the path, absolute with `is_folder`. Raises ArgumentError for a path that no file system allows."""
         if isinstance(value, Path):
             return value  # a default, which another option may replace
         text = os.fsdecode(value)

@@ -108,7 +108,7 @@ class SignedStatement:
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """Decode a statement and its signature. Raises ArchiveError."""
+        """Decode a statement and its signature. Raises ArchiveError if they are malformed."""
         return cls(*SIGNED_STATEMENT.decode(data))
 
 

@@ -160,7 +160,7 @@ def decode_index(
     `data_size_bytes` is the size of `data` with the archives, or None for an index by content id. With a key, the index
     must be encrypted with it. Without a key, it must not be encrypted. Checks that each id matches the metadata, that
     each archive consists of whole pieces within `data`, and that archives do not overlap. The signature is not checked:
-    see `verify_index`. Raises ArchiveError.
+    see `verify_index`. Raises ArchiveError if a check fails.
     """
     return _decoded(_plain(data, key), profile, data_size_bytes, None)
 
@@ -178,7 +178,7 @@ def verify_index(
 
     The signature is checked first, then the properties that `decode_index` checks. The statement must list exactly the
     archives of the index, and its deletions must be signed post/deletes. The bytes must equal the encoding by
-    `encode_index`. Raises ArchiveError.
+    `encode_index`. Raises ArchiveError if a check fails.
     """
     plain = _plain(data, key)
     statement = open_statement(_signed_in(plain), control_key)
@@ -211,7 +211,10 @@ def _plain(data: bytes, key: bytes | None) -> bytes:
 
 
 def _parts(plain: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the fields of an index: its archives and its commitment, encoded. Raises ArchiveError."""
+    """Yield the encoded archives and the signed statement of an index, each with its field number.
+
+    Raises ArchiveError for unknown fields and if there are too many archives.
+    """
     archives = commitments = 0
     for field, value in fields(plain, "index"):
         archives += field == _ARCHIVES_FIELD

@@ -138,7 +138,7 @@ class Profile(ABC):
 
     @abstractmethod
     def read_record(self, data: bytes) -> Record:
-        """Decode one message of an archive. Raises ArchiveError."""
+        """Decode one message of an archive. Raises ArchiveError if it is malformed."""
 
     @abstractmethod
     def inner_padding(self, size_bytes: int) -> bytes:
@@ -165,7 +165,10 @@ class Profile(ABC):
         return self.index_metadata.encode(_VERSION, metadata, *self._place(entry))
 
     def read_index_metadata(self, name: str, data: bytes, *, by_cid: bool) -> Entry:
-        """Decode index metadata. `name` is the id in the index. It is not checked. Raises ArchiveError."""
+        """Decode the index metadata of the archive with the id `name`. The id is not checked.
+
+        Raises ArchiveError for malformed metadata.
+        """
         if by_cid:
             _, metadata, cid = self.codex_metadata.decode(data)
             return Entry(name, *self._understood(metadata), cid=cid)
@@ -178,7 +181,7 @@ class Profile(ABC):
 
     @abstractmethod
     def _time_ms(self, timestamp: int) -> int:
-        """Return a time of a document in milliseconds. Raises ArchiveError."""
+        """Return a document's time in milliseconds. Raises ArchiveError if the time is invalid."""
 
     @abstractmethod
     def _place(self, entry: Entry) -> tuple[int, ...]:

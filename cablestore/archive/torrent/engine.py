@@ -272,7 +272,10 @@ class TorrentEngine(ProcessBound):
 
 
 def keep_torrent(torrent: Path, folder: Path, community: str) -> None:
-    """Copy a community's torrent file to the `torrent_folder` of another engine. Raises ArchiveError."""
+    """Copy a community's torrent file to the `torrent_folder` of another engine.
+
+    Raises ArchiveError if the file is invalid, or cannot be read or written.
+    """
     _put(folder / f"{community}.torrent", _read_torrent_file(torrent, community).torrent())
 
 
@@ -295,7 +298,7 @@ def _read_torrent_file(path: Path, community: str) -> Metainfo:
 
 
 def _put(path: Path, content: bytes) -> None:
-    """Replace a file atomically. Raises ArchiveError."""
+    """Replace a file atomically. Raises ArchiveError if writing fails."""
     try:
         with atomic_file(path, ".new") as file:
             file.write(content)

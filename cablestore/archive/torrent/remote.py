@@ -343,7 +343,7 @@ def _held_in(path: Path, metainfo: Metainfo, pieces: range) -> set[int]:
 
 
 def _opened(path: Path) -> BinaryIO:
-    """Open a file for reading, or an empty stream if the file is missing. Raises ArchiveError."""
+    """Open a file for reading, or an empty stream if it is missing. Raises ArchiveError if it cannot be opened."""
     try:
         return path.open("rb")
     except FileNotFoundError:
