@@ -253,11 +253,11 @@ class DeletionsInput:
         return len(self.deletions)
 
     def quick_check(self, work: ObjectFolder) -> str | None:
-        """Return None, because the driver verified them."""
+        """Return None, because the driver verified the deletions."""
         return self.problem(work)
 
     def problem(self, work: ObjectFolder) -> str | None:  # noqa: ARG002 - a parameter of `Input`
-        """Return None, because the driver verified them."""
+        """Return None, because the driver verified the deletions."""
         return None
 
     def blocks(self) -> Iterator[Block]:

@@ -58,7 +58,8 @@ def make_archives(
     driver must see the exports and `work` under the same paths or URIs. `work` is by default beside the community's
     folder. It is removed at the end unless `keep_work`. After an interruption the next call continues.
 
-    Raises ExportError, ArchiveError, ReindexError, StorageError.
+    Raises ExportError for invalid exports, ArchiveError if the folder belongs to another control node or its index is
+    damaged, ReindexError if Spark fails, and StorageError if reading or writing fails.
     """
     sources = read_sources(exports)
     plan = ArchivePlan(profile, identity, sources.dialect, key)

@@ -125,7 +125,7 @@ def _watch(spark: SparkSession, group: str, progress: Callable[[int, int], None]
 
 @contextmanager
 def explained(where: str) -> Iterator[None]:
-    """Replace errors of Spark by errors of this package with the cause. Their text ends with `where`, a sentence."""
+    """Replace errors of Spark by errors of this package that name the cause. They end with the sentence `where`."""
     try:
         yield
     except (*spark_errors(), *disconnected()) as error:

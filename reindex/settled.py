@@ -62,7 +62,7 @@ def tables(
     table reads the files again. A program that uses several tables should persist them, or write them first like
     `cablestore tables`.
 
-    Raises ExportError, ArchiveError.
+    Raises ExportError or ArchiveError if an export or archive is invalid.
     """
     sources = read_sources(exports, archives)
     return settle(found_posts(spark, sources), found_deletions(spark, sources), drops or Drops())

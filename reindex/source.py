@@ -229,7 +229,10 @@ class CableReader(DataSourceReader):
             self.bounds = self.bounds._replace(types=frozenset({DELETE}))
 
     def partitions(self) -> list[InputPartition]:
-        """Return a partition for each segment and archive that may contain rows. Raises ExportError, ArchiveError."""
+        """Return a partition for each input that may contain rows.
+
+        Raises the errors of `read_sources`.
+        """
         sources = read_sources(self.wanted.exports, self.wanted.archives)
         return [InputPartition((sources.dialect, source)) for source in sources.inputs if self._has_rows(source)]
 

@@ -359,7 +359,7 @@ class ChatApp(App[None]):
     async def confirm_delete_last(self, place: CabalChannel) -> None:
         """Request confirmation to delete the user's last message.
 
-        Raises CableStoreError if the message is not near the end.
+        Raises CableStoreError if the message is not near the end of the channel.
         """
         await self._actions.delete_last(place)
 

@@ -74,7 +74,7 @@ def what(act: ModerationAct) -> str:
 
 
 def action_filter(with_undone: bool) -> Callable[[Decision], bool]:
-    """Return a filter of actions to list: all, or only actions that do not undo another action."""
+    """Return a filter for the actions to list. Without `with_undone`, it excludes actions that undo another action."""
 
     def is_doing(judged: Decision) -> bool:
         act = judged.act

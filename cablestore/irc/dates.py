@@ -156,7 +156,7 @@ class Clock:
         """Time of the last line, in milliseconds since 1970."""
 
     def begin(self, day: date, face_hours: int, zone: tzinfo) -> int:
-        """Begin a file at the start of a day, with a 12-hour or 24-hour clock. Return milliseconds since 1970."""
+        """Begin a file at the start of a day. Return that time in milliseconds since 1970."""
         self._day, self._face_ms, self._zone = day, face_hours * HOUR_MS, zone
         self._passed_ms = self.now_ms = 0
         self._is_at_begin = True
@@ -164,7 +164,7 @@ class Clock:
         return self.now_ms
 
     def tick(self, stamp: Stamp | None) -> int:
-        """Advance to the time of a line, if any. Return milliseconds since 1970.
+        """Advance to the time of a line, if it has one. Return the current time in milliseconds since 1970.
 
         A time without a date never goes back: a much earlier time means that noon or midnight has passed. A time
         with a date is trusted, except for small steps back, which are corrections.

@@ -125,7 +125,10 @@ class TorrentEngine(ProcessBound):
         return str(metainfo.magnet(self.config.trackers))
 
     def check_seed(self, community: str) -> None:
-        """Raise StorageError if a seeded folder failed or changed, ArchiveError if seeding ended for another reason."""
+        """Raise StorageError if a seeded folder could not be read or has changed.
+
+        Raises ArchiveError if the folder is not seeded, or seeding ended for another reason.
+        """
         self._running().check()
         swarm = self._seeds.get(community)
         if swarm is None:

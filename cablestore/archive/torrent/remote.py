@@ -34,7 +34,7 @@ _ATTEMPTS: Final = 3
 
 
 class TorrentRemote(Closable):
-    """Torrent of a community for fetching parts: a `remote.Remote` with spans.
+    """Torrent of a community, from which parts are fetched. Implements `remote.Remote`, with spans.
 
     `TorrentEngine.open` creates it. While it is open, it also seeds the fetched pieces.
     """
@@ -353,7 +353,7 @@ def _opened(path: Path) -> BinaryIO:
 
 
 def _next_written(descriptor: int, place: int) -> int:
-    """Return the first piece at or after `place` with data in the file, or a large number without such a piece."""
+    """Return the first piece at or after `place` with data in the file, or a larger number than any piece's."""
     try:
         return os.lseek(descriptor, place * limits.PIECE_SIZE_BYTES, os.SEEK_DATA) // limits.PIECE_SIZE_BYTES
     except OSError as error:
