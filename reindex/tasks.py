@@ -1,11 +1,12 @@
 """Tasks of a reindexing, which run on the workers: functions over Arrow batches that do not depend on Spark.
 
-1. `inspect` verifies an archive, finds the segments of exports, and checks this worker's access to the job's folder. 2.
-`read` yields posts and tombstones of an input in blobs, by the partition of their hashes. It verifies the checksum of a
-segment. If the checksum is wrong, every partition gets the problem instead of the content, and reports it. 3. `derive`
-reads all blobs of a partition and removes duplicates and deleted posts. It derives the pieces of rows of the live posts
-(`cablestore.index.derive`). 4. `build` sorts and combines all pieces of a bucket to a segment of rows. 5.
-`summary_tasks.add_up` builds the segments of summaries (trees, censuses) from rows in order of keys.
+1. `inspect` verifies an archive, finds the segments of exports, and checks this worker's access to the job's folder.
+2. `read` yields posts and tombstones of an input in blobs, by the partition of their hashes. It verifies the checksum
+   of a segment. If the checksum is wrong, every partition gets the problem instead of the content, and reports it.
+3. `derive` reads all blobs of a partition and removes duplicates and deleted posts. It derives the pieces of rows of
+   the live posts (`cablestore.index.derive`).
+4. `build` sorts and combines all pieces of a bucket to a segment of rows.
+5. `summary_tasks.add_up` builds the segments of summaries (trees, censuses) from rows in order of keys.
 
 Spark shuffles between `read` and `derive`. Between `derive` and `build` the pieces are in the job's folder, so that
 they remain if the driver is killed. Each finished partition and bucket has a report, and is not derived again.

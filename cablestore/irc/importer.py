@@ -178,7 +178,7 @@ def import_logs(
 ) -> ImportReport:
     """Store the lines of logs. Skip lines that are already stored from any log with the same seed phrase.
 
-    Call it again after an interruption.
+    To resume after an interruption, call this again.
     """
     report, found = ImportReport(), list(logs)
     _keep_names(store, found)

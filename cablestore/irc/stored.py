@@ -160,10 +160,10 @@ class _Matching:
                 self.found[index] = found
 
     def match_other_program(self) -> None:
-        """Match lines with posts whose times differ, if another program wrote the log of the posts.
+        """Match lines with posts whose times differ by seconds, if another program wrote the log of the posts.
 
-        Another program wrote them if only one of the two logs contains seconds. Another program also wrote them if at
-        least half of the new lines between the stored posts differ from a post only by their time.
+        This is assumed if only one of the two logs contains seconds, or if at least two lines, and at least half of the
+        new lines between the stored posts, differ from a post only by their time.
         """
         near: list[tuple[int, list[StoredPost], StoredPost]] = []
         for index, event, posts in self._open():
