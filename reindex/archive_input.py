@@ -223,7 +223,7 @@ class ArchiveInput:
 
 
 def _problem_of(posts: Sequence[Post]) -> str | None:
-    """Return why a store would reject one of these posts, None if it would accept all."""
+    """Return why a store would reject one of these posts, or None if it would accept all."""
     for post, is_right in zip(posts, are_signed([post.raw for post in posts]), strict=True):
         if not is_right:
             return f"{post!r} is not signed by its author"

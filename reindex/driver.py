@@ -123,7 +123,7 @@ def _serve(program: Connection) -> None:
     """Run the job that the program sends, and send back its progress and its result."""
     from pyspark.cloudpickle import dumps, loads  # noqa: PLC0415 - as above
 
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # also if the program ignores Ctrl-C
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # even if the calling program ignores Ctrl-C
     os.set_inheritable(program.fileno(), False)
     sending = Lock()
 

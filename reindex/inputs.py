@@ -40,7 +40,7 @@ class Input(Protocol):
         """Return the problem of a damaged input, or None. Unlike `problem`, it may omit checks that `blocks` makes."""
 
     def problem(self, work: ObjectFolder) -> str | None:
-        """Return the problem of a damaged input, None if it is valid. `work` is the job's folder.
+        """Return the problem of a damaged input, or None if it is valid. `work` is the job's folder.
 
         Raises StorageError, and no other CableStoreError, if an object store does not answer.
         """

@@ -115,7 +115,7 @@ class Drops:
     __repr__ = hex_repr
 
     def reason(self, post: Post) -> str | None:
-        """Return why a post is dropped, None if it is kept."""
+        """Return why a post is dropped, or None if it is kept."""
         if post.type == DELETE:
             return None
         if post.author in self.authors:

@@ -131,7 +131,7 @@ def reindex(
         progress=progress,
     )
     derived.left_out.update(damaged)
-    after = None if derived.left_out else after  # their posts may be only in the live database
+    after = None if derived.left_out else after  # posts of omitted inputs may be only in the live database
     claim_folder(folder_of(scratch))
     new = _NewGeneration(out, scratch, derived, catalog, after, progress, check, dict(derived.seconds))
     report = new.replace_views(views) if views else new.replace_all(drops or Drops(), claims)
@@ -159,7 +159,7 @@ def _claims_of(manifests: Sequence[Manifest], *, skip_corrupt: bool) -> tuple[li
 
 
 def covered(manifests: Sequence[Manifest], out: Path) -> CoveredLog | None:
-    """Return how far the exports cover the arrival log of the store at `out`, None if the store does not exist.
+    """Return how far the exports cover the arrival log of the store at `out`, or None if the store does not exist.
 
     Raises ExportError if none of the exports is a complete export of the store.
     """

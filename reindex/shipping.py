@@ -66,7 +66,7 @@ def _files() -> Iterator[tuple[str, bytes]]:
 
 
 def _probe() -> Any:
-    """Return a task that returns the version of this package on the worker, "" if it is missing."""
+    """Return a task that returns the version of this package on the worker, or "" if it is missing."""
 
     def probe(batches: Any) -> Any:
         import re  # noqa: PLC0415 - as above

@@ -89,7 +89,7 @@ class CableSource(DataSource):
 
 
 class Bounds(NamedTuple):
-    """Bounds of posts: first <= timestamp <= last, and types by number, None for all."""
+    """Bounds of posts: first <= timestamp <= last, and the numbers of `types`, or None for all types."""
 
     first_ms: int = 0
     last_ms: int = MAX_TIMESTAMP_MS
@@ -201,9 +201,9 @@ def _time_in(options: Mapping[str, str], name: str) -> int | None:
 
 
 def _key_in(name: str | None) -> bytes | None:
-    """Return the key in a file, None without a file name. The key is not an option itself, because Spark shows options.
+    """Return the key in a file, or None without a file name.
 
-    Raises ExportError if the file does not contain a key, StorageError if it cannot be read.
+    The key is not an option itself, because Spark shows options. Raises ExportError if the file does not contain a key, StorageError if it cannot be read.
     """
     if name is None:
         return None

@@ -156,7 +156,7 @@ def _one_ahead(items: Iterator[T]) -> Iterator[T]:
     try:
         for item in items:
             waiting.append(item)
-            del item  # its archive is freed after the write
+            del item  # lets the archive be freed after its write
             if len(waiting) > 1:
                 yield waiting.popleft()
     except Exception:

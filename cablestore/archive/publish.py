@@ -102,7 +102,7 @@ class NodeTarget:
 
 @dataclass(frozen=True, slots=True)
 class Publisher:
-    """Publisher of a control node's archives. `key` is the cabal key, None for public archives."""
+    """Publisher of a control node's archives. `key` is the cabal key, or None for public archives."""
 
     identity: Identity
     dialect: Dialect

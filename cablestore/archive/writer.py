@@ -49,7 +49,7 @@ class CreateReport:
 
 @dataclass(frozen=True, slots=True)
 class ArchivePlan:
-    """Settings for the archives of a store. `key` is the cabal key, None for public archives."""
+    """Settings for the archives of a store. `key` is the cabal key, or None for public archives."""
 
     profile: Profile
     identity: Identity

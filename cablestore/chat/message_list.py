@@ -430,7 +430,7 @@ class MessageList(Widget):
 
     @property
     def _mark(self) -> MarkedPart | None:
-        """Selected part, limited to the view if the mouse went beyond it. None without a selection."""
+        """Selected part, limited to the view if the mouse went beyond it, or None without a selection."""
         if (selection := self.text_selection) is None:
             return None
         start = selection.start or Offset(0, self.top)

@@ -39,7 +39,7 @@ class Reading:
         self._watched = watched
         self._state = ReadState()
         self._problem = ""
-        """Error of the last attempt to mark messages as read, "" after a success."""
+        """Error of the last attempt to mark messages as read, or "" after a success."""
 
     async def begin(self) -> None:
         """Switch to another channel, and put the line before its first unread message."""

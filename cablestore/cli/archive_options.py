@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def key_of(cabal_key: str | None) -> bytes | None:
-    """Return the bytes of the value of --cabal-key, None without it."""
+    """Return the cabal key that --cabal-key contains, or None without this option."""
     return None if cabal_key is None else bytes.fromhex(cabal_key)
 
 

@@ -59,7 +59,7 @@ class FurtherCabal(ParamType[tuple[Path, Path | None]]):
 
 
 def _own_file() -> Path | None:
-    """Return the user's settings file of the client, None if it does not exist."""
+    """Return the user's settings file of the client, or None if it does not exist."""
     try:
         path = user_config_path("cablestore", appauthor=False) / "chat.toml"
     except RuntimeError:  # the user has no name, and HOME is not set

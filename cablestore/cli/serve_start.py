@@ -121,7 +121,7 @@ def _open_when_free(path: Path, *, create: bool) -> CableStore:
 
 
 def _stored_posts(path: Path) -> int:
-    """Return the number of posts at the last close, 0 if unknown."""
+    """Return the number of posts when the store was last closed, or 0 if it is unknown."""
     header = peek(path)
     closed = None if header is None else find_evidence(path / header.generation, is_open=True).closed
     return 0 if closed is None else closed.posts

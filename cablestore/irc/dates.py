@@ -83,13 +83,13 @@ class Stamp:
 
 @lru_cache(maxsize=16_384)
 def stamp_of(beginning: str) -> Stamp | None:
-    """Return the stamp at the beginning of a line. None if STAMP does not match, or for an invalid date or time."""
+    """Return the stamp at the beginning of a line, or None if there is none or its date or time is invalid."""
     match = STAMP.match(beginning)
     return None if match is None else _read_stamp(match)
 
 
 def _read_stamp(match: re.Match[str]) -> Stamp | None:
-    """Return the stamp of a match. None for an invalid date or time."""
+    """Return the stamp of a match, or None if its date or time is invalid."""
     said = match.groupdict()
     ms = _time_ms(match)
     if ms is None:
@@ -107,7 +107,7 @@ def _read_stamp(match: re.Match[str]) -> Stamp | None:
 
 
 def time_of_day(text: str) -> int | None:
-    """Return the milliseconds since midnight of a time like `12:34:56` or `1:05 PM`, None if it is invalid."""
+    """Return the milliseconds since midnight of a time like `12:34:56` or `1:05 PM`, or None if it is invalid."""
     match = _TIME_OF_DAY.fullmatch(text)
     return None if match is None else _time_ms(match)
 
@@ -124,7 +124,7 @@ def _time_ms(match: re.Match[str]) -> int | None:
 
 
 def real_date(year: int, month: int, day: int) -> date | None:
-    """Return a date, None if it is invalid."""
+    """Return the date of these numbers, or None if there is no such date."""
     try:
         return date(year, month, day)
     except ValueError:

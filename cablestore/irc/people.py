@@ -64,7 +64,7 @@ class Person:
     _met: set[int] = field(default_factory=set)
 
     def take(self, nick: str, at_ms: int, file: int) -> None:
-        """Record that the person uses a nick from this time. `file` is the number of the log, 0 for the store."""
+        """Record that the person uses a nick from this time. `file` is the number of the log, or 0 for the store."""
         insort(self._times, (at_ms, nick, file))
 
     @property
@@ -73,7 +73,7 @@ class Person:
         return bool(self._times)
 
     def nick_at(self, at_ms: int) -> str:
-        """Return the nick at a time, "" before the first nick."""
+        """Return the nick at a time, or "" before the first nick."""
         if self._times and self._times[-1][0] <= at_ms:
             return self._times[-1][1]
         index = bisect_right(self._times, at_ms, key=_time_of)
@@ -124,7 +124,7 @@ class Roster:
         return self._by_stem.get(nick_stem, [])
 
     def take(self, person: Person, nick: str, at_ms: int, file: int = 0) -> None:
-        """Record that a person uses a nick from this time. `file` is the number of the log, 0 for the store."""
+        """Record that a person uses a nick from this time. `file` is the number of the log, or 0 for the store."""
         person.take(nick, at_ms, file)
         self._list(person, nick)
 

@@ -88,7 +88,7 @@ class StoredChannel:
         return tuple(digest for _, digest in [row for row in [next(rows, None)] if row])
 
     def match(self, events: Sequence[LogEvent]) -> list[StoredPost | None]:
-        """Return the stored post of each event in a part of a file, None for new events."""
+        """Return the stored post of each event in a part of a file, or None for new events."""
         matching = _Matching(events, self._around(events))
         matching.match_equal_times()
         matching.match_other_program()

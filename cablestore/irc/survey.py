@@ -95,11 +95,9 @@ def survey(paths: Iterable[Path], options: Options, names: Names = _NO_NAMES) ->
 
     Paths are files, folders, compressed files or archives. The channel of a file is the first of these that exists:
 
-    * the channel of the options
-    * the channel in its lines
-    * the channel that its path marks with `#`
-    * the channel in the lines of all other files, if they agree and its format names channels
-    * the name of the file or the folder
+    * the channel of the options * the channel in its lines * the channel that its path marks with `#` * the only
+    channel that the lines of the other files name, if the file's format names channels * the name of the file or the
+    folder
 
     The date comes from the lines, else from the path, else from the options. Raises ArgumentError for a path that does
     not exist or is empty, and if no file is a log.

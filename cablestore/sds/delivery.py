@@ -93,7 +93,7 @@ def accept(state: ChannelState, kept: KeptMessage, lamport_ms: int, now_ms: int)
             "too many waiting messages, and the sender has the largest share of them. Send the message again later",
         )
     if gone:
-        return accept(state, kept, lamport_ms, now_ms)  # it may depend on a dropped message
+        return accept(state, kept, lamport_ms, now_ms)  # the new message may depend on a dropped message
     known = state.known(message_id)
     is_awaited = _note_arrived(state, message_id, known)
     is_named = known is not None and known.is_named

@@ -27,7 +27,7 @@ class MessageState(Enum):
     LOGGED = b"L"
     WAITING = b"W"
     GIVEN_UP = b"X"
-    """Declared lost, or treated as met: it is not stored, and no message waits for it."""
+    """Declared lost, or treated as met. The message is not stored, and no message waits for it."""
     SYNC = b"S"
     """A sync message, which is not in any log. No message waits for it."""
 
@@ -148,7 +148,7 @@ class Gap:
     requested: int
     """Number of times a repair was requested."""
     notified_by: str | None = None
-    """Sender of the message that listed it without waiting for it. None if a message waits for it."""
+    """Sender of the message that listed the gap without waiting for it, or None if a message waits for the gap."""
     causes: list[str] = field(default_factory=list)
     """Senders of messages that listed it (`cablestore.sds.causes`)."""
     is_postponed: bool = False
@@ -207,7 +207,7 @@ class Counters:
     heads: int = 0
     answers: int = 0
     sync_ms: int = 0
-    """Time when a sync message is due, 0 before the first tick."""
+    """Time when a sync message is due, or 0 before the first tick."""
     reviewed: bytes = b""
     """Place of the last message of this member that was compared with a filter. The next write continues after it."""
     senders: int = 0

@@ -32,7 +32,7 @@ class Swarm:
         self.arrivals: Final[list[int]] = []
         """Pieces in order of arrival."""
         self.pieces_read: Final[dict[int, bytes]] = {}
-        """Pieces that libtorrent read on request, b"" if a read failed."""
+        """Pieces that libtorrent read on request: their bytes, or b"" if the read failed."""
         self.pieces_refused = 0
         """Number of pieces that arrived with a wrong SHA-1."""
         self.metadata: bytes | None = None
