@@ -70,7 +70,7 @@ class WeekContent(NamedTuple):
     stones: list[Tombstone]
 
     def deletions(self) -> dict[bytes, bytes]:
-        """Return the encoded post/deletes that delete posts of an earlier week than their own, by their hashes."""
+        """Return the encoded post/deletes whose targets are from an earlier week, by the hash of the post/delete."""
         whole = {record[HASH_AT:TYPE_AT]: record[POST_AT:] for record in self.records if record[TYPE_AT] == DELETE}
         return {
             stone.deleted_by: whole[stone.deleted_by]

@@ -1,4 +1,4 @@
-"""Descriptions of jobs: all data that their tasks need. They are sent to every worker."""
+"""Descriptions of jobs, which are sent to every worker. They contain all data that the tasks need."""
 
 from __future__ import annotations
 

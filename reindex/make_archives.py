@@ -140,7 +140,7 @@ class History:
             writer.add(*self._late(writer, report["week"]))
 
     def _late(self, writer: ArchiveWriter, index: int) -> tuple[list[Archive], list[bytes]]:
-        """Return archives, and oversize posts, of the posts that arrived after their week was archived."""
+        """Return the archives of posts that arrived after their week was archived, and the hashes of oversize posts."""
         job, week = self.job, self.job.weeks[index]
         found = archive_tasks.read_week(job, self.runs, index)
         messages = writer.missing(week, list(messages_of(found.records, job.dialect)))

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _TRIES: Final = 64
-"""Candidates per partition for a number that Spark hashes to it. The probability that none fits is about 10^-28."""
+"""Number of candidates per partition. The probability that Spark hashes none of them to a partition is about 10^-28."""
 
 
 def to_partitions(table: DataFrame, count: int) -> DataFrame:

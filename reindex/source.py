@@ -203,7 +203,8 @@ def _time_in(options: Mapping[str, str], name: str) -> int | None:
 def _key_in(name: str | None) -> bytes | None:
     """Return the key in a file, or None without a file name.
 
-    The key is not an option itself, because Spark shows options. Raises ExportError if the file does not contain a key, StorageError if it cannot be read.
+    The key is not an option itself, because Spark shows options. Raises ExportError if the file does not contain a key,
+    StorageError if it cannot be read.
     """
     if name is None:
         return None

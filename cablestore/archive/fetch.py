@@ -182,7 +182,7 @@ _Local = Callable[[Path, bytes, Dialect, bytes | None], LocalArchives | None]
 def _fetched(
     remote: Remote[PlaceT], entries: dict[PlaceT, Entry], progress: ByteProgress | None
 ) -> Iterator[tuple[Entry, bytes]]:
-    """Yield archives with their bytes on arrival. `entries` maps places on the remote to archives."""
+    """Yield each archive with its bytes when it arrives. `entries` maps places on the remote to archives."""
     if entries:
         for place, stored in remote.fetch([*entries], progress):
             yield entries[place], stored

@@ -140,6 +140,6 @@ def stones_by(
 
 
 def _time_ms(record: bytes) -> int:
-    """Return the time of a post from its record, which stores the varint in reverse order. It must have six bytes."""
+    """Return the time of a post from its record, which stores it as a varint of six bytes in reverse order."""
     a, b, c, d, e, f = record[_TIME_AT:HASH_AT]
     return a << 35 | (b & 0x7F) << 28 | (c & 0x7F) << 21 | (d & 0x7F) << 14 | (e & 0x7F) << 7 | f & 0x7F

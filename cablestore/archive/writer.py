@@ -24,7 +24,7 @@ from cablestore.protocol.waku import WakuMessage
 from cablestore.reprs import hex_repr
 
 _WRITE_SIZE_BYTES: Final = 33_554_432
-"""Size of waiting archives from which they are written together, followed by one write of the index."""
+"""Total size of waiting archives at which they are written to the disk, followed by one write of the index."""
 
 
 @dataclass(slots=True)

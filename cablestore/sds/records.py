@@ -113,11 +113,11 @@ class Outgoing:
     """
 
     sent: int = 1
-    """Number of times it was sent."""
+    """Number of times the message was sent."""
     due_ms: int = 0
     """Time of the next resend."""
     members: list[bytes] = field(default_factory=list)
-    """Members whose filters contained it: 8 bytes of a hash of each id."""
+    """Members whose filters contained the message, each as 8 bytes of a hash of the member's id."""
     doubt: float = 1.0
 
     @property
@@ -142,7 +142,7 @@ class Gap:
     entry: HistoryEntry
     retrieve_ms: int
     retrieved: int
-    """Number of times the application was requested to retrieve it."""
+    """Number of times the application was requested to retrieve the message."""
     lost_ms: int | None
     request_ms: int | None
     requested: int
@@ -150,9 +150,9 @@ class Gap:
     notified_by: str | None = None
     """Sender of the message that listed the gap without waiting for it, or None if a message waits for the gap."""
     causes: list[str] = field(default_factory=list)
-    """Senders of messages that listed it (`cablestore.sds.causes`)."""
+    """Senders of messages that listed this message (`cablestore.sds.causes`)."""
     is_postponed: bool = False
-    """True if another member requested it since our request."""
+    """True if another member requested the message since our last request."""
 
     def packed(self) -> bytes:
         """Return the row."""

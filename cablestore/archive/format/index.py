@@ -56,7 +56,7 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class VerifiedIndex:
-    """Index signed by its control node, with a commitment by archive id, and encoded deletions of older posts."""
+    """Index that its control node signed, with the commitments by archive id and the encoded post/deletes."""
 
     index: Index
     commitments: dict[str, Commitment]
