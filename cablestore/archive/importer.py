@@ -139,7 +139,7 @@ def import_archives(
 def _writes(store: CableStore, verified: VerifiedIndex, fetched: Fetched, key: bytes | None) -> Iterator[_Write]:
     """Yield each archive and a function that writes it.
 
-    If this process has the store open, the next archive is being verified at that time.
+    If this process has the store open, threads verify the next archive while an archive is written.
     """
     profile = verified.index.profile.name
     archives = ((profile, entry, verified.commitments[entry.archive_id], stored, key) for entry, stored in fetched)

@@ -51,9 +51,8 @@ class Seeder:
     def seed_new(self) -> bool:
         """Seed archives that are new since the last call. Return True if there is a new link.
 
-        If a process is writing to the folder, or archives of a new index are missing, returns False; a later call seeds
-        them. Raises StorageError if the folder can no longer be seeded, and ArchiveError for other failures, such as of
-        the network.
+        Returns False while another process writes to the folder, or while archives of a new index are missing. Raises
+        StorageError if the folder can no longer be seeded, and ArchiveError for other failures, such as of the network.
         """
         state = self._folder.state()
         if state == self._seen:

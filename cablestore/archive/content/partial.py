@@ -155,8 +155,8 @@ class PartialDownload(ProcessBound):
             raise ArchiveError(f"the node sent {found} bytes that do not match {self._manifest.tree}. Use another node")
         with storage_errors(self._target):
             os.fsync(self._data)
-            # Remove the leaves before the rename. If the process were killed after a rename, no later download would
-            # remove them.
+            # The leaves are removed first: if the process were killed between both steps, no later download would
+            # remove leaves beside a complete target.
             self._leaves_path.unlink(missing_ok=True)
             self._data_path.replace(self._target)
             sync_folder(self._target.parent)
