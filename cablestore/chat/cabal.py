@@ -62,7 +62,7 @@ class Cabal:
         self._writes = ThreadPoolExecutor(1, thread_name_prefix="chat-write")
         self._searches = ThreadPoolExecutor(2, thread_name_prefix="chat-search")
         self._completing: Future[None] | None = None
-        """Latest run that completes the search index."""
+        """Result of the latest run of `_complete_search_index`."""
         self._unsent: dict[str, str] = {}
         """Drafts by channel that are not stored yet."""
         self._changing_drafts = threading.Lock()

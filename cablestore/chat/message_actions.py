@@ -1,4 +1,4 @@
-"""Actions on one message: copy, hide, show again, delete. The user chooses them from a menu, not by letters."""
+"""Actions on one message: copy, hide, show again, delete. The user chooses them from a menu, not with letter keys."""
 
 from __future__ import annotations
 

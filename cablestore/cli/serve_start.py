@@ -128,7 +128,7 @@ def _stored_posts(path: Path) -> int:
 
 
 class _RebuildProgress(Closable):
-    """Progress of the rebuild of a store. Programs that connect to the store receive it as an error."""
+    """Progress of the rebuild of a store. Programs that connect to the store receive the progress as an error."""
 
     def __init__(self, path: Path, manager: ServiceManager) -> None:
         self._path = path

@@ -328,7 +328,7 @@ def java_memory(text: str) -> str:
 
 @text_value("master", str)
 def spark_master(text: str) -> str:
-    """Return a Spark master unchanged, if Spark supports its form."""
+    """Return a Spark master unchanged. Raises ValueError if Spark does not support its form."""
     if not re.fullmatch(r"local(-cluster)?(\[[0-9*,]+\])?|yarn|(spark|k8s)://\S+", text):
         raise ValueError(
             f'invalid Spark master "{safe(text[:100])}": expected local[2], spark://HOST:PORT, yarn or '
@@ -339,7 +339,7 @@ def spark_master(text: str) -> str:
 
 @text_value("remote", str)
 def spark_remote(text: str) -> str:
-    """Return the URL of a Spark Connect server unchanged, if Spark supports its form."""
+    """Return the URL of a Spark Connect server unchanged. Raises ValueError if Spark does not support its form."""
     if not re.fullmatch(r"sc://[^/\s]+(/[^\s]*)?", text):
         raise ValueError(f'invalid Spark Connect server "{safe(text[:100])}": expected sc://HOST:PORT')
     return text
