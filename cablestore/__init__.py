@@ -15,7 +15,7 @@ from cablestore import lazy
 
 __version__: Final = "1.0.0rc3"
 
-if TYPE_CHECKING:  # the same names for type checkers; a test compares the two
+if TYPE_CHECKING:  # the names of `_MODULES` for type checkers; a test compares both
     from cablestore.errors import CableStoreError as CableStoreError
     from cablestore.index.arrival_log import EventKind as EventKind
     from cablestore.index.tombstone import Tombstone as Tombstone

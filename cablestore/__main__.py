@@ -37,7 +37,7 @@ def main() -> None:
         print("interrupted: stored data is kept", file=sys.stderr)
         sys.exit(130)
     finally:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the work is complete, but Python needs a moment to exit
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the work is done: ignore Ctrl-C while Python exits
         # If Ctrl-C arrived while Python executed source text, for example to create a dataclass, Python would exit with
         # SIGINT instead of our status. Executing another source text clears this state.
         exec("")  # noqa: S102 - constant and empty
@@ -53,7 +53,7 @@ def _interrupt_later(unraisable: sys.UnraisableHookArgs) -> None:
 
 
 def _interrupt_after(caller: weakref.ref[threading.Event], thread_id: int) -> None:
-    """Send Ctrl-C after the caller has returned and its variable is gone. Python would drop it earlier."""
+    """Send Ctrl-C when the object in the caller's variable is gone. Until then, Python would drop it again."""
     while caller() is not None:
         time.sleep(_POLL_S)
     signal.pthread_kill(thread_id, signal.SIGINT)

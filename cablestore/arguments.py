@@ -106,7 +106,10 @@ def checked_time(name: str, value: Any) -> int:
 
 
 def checked_window(after_ms: Time | None, before_ms: Time | None) -> tuple[int, int | None]:
-    """Return a time window, after_ms <= time < before_ms, in milliseconds since 1970. The start is 0 by default."""
+    """Return a time window, after_ms <= time < before_ms, in milliseconds since 1970.
+
+    By default, it begins at 0 and has no end.
+    """
     start_ms = 0 if after_ms is None else checked_time("after_ms", after_ms)
     if before_ms is None:
         return start_ms, None
@@ -147,7 +150,7 @@ def check_call(name: str, value: object) -> None:
 
 
 def check_others(name: str, value: object) -> None:
-    """Check a mapping of further values of an info by name: bytes, or None to remove a value."""
+    """Check the further values of a post/info, by name. A value is bytes, or None to remove the name."""
     check_instance(name, value, Mapping, "a mapping of str to bytes")
     for key, each in value.items():  # type: ignore[attr-defined] # a mapping, as checked above
         check_text(f"{name} (a key)", key)
@@ -183,7 +186,7 @@ def _reject(name: str, expected: str, value: object, hint: str = "") -> NoReturn
 
 
 def _shown(value: object) -> str:
-    """Return a value as shown in an error. Omits bytes, and strings as long as a key, because they may be secret."""
+    """Return a value as shown in an error. Bytes and long strings may be secret, so only their length is shown."""
     if isinstance(value, bytes | bytearray | memoryview):
         return f"{_kind_of(value)} of {len(value)} bytes"
     if isinstance(value, str) and len(value) >= _SHOWN_CHARACTERS:

@@ -70,6 +70,6 @@ def _in_words() -> Iterator[None]:
         parts = (what or where)[:_SHOWN_CHARACTERS].split("`")
         parts[1::2] = [" ".join(_NAMES.get(word, word) for word in named.split()) for named in parts[1::2]]
         said = "".join(parts)
-        if said[1:2].islower():  # not from the JSON parser
+        if said[1:2].islower():  # a message that does not come from the JSON parser
             said = said[0].lower() + said[1:]
         raise ValueError(f"{where.strip('.`')}: {said}" if what else said) from None

@@ -58,7 +58,7 @@ def install_command(*extras: str) -> str:
 
 
 def _requirement(origin: dict[str, Any], names: str) -> str:
-    """Return the arguments of pip for an origin in direct_url.json (PEP 610), with the names of extras."""
+    """Return the requirement to pass to pip for the origin in direct_url.json (PEP 610) and the extras `names`."""
     url = str(origin["url"])
     if url.startswith("file:"):
         editable = "--editable " if origin.get("dir_info", {}).get("editable") else ""
@@ -69,7 +69,7 @@ def _requirement(origin: dict[str, Any], names: str) -> str:
 
 
 def _folder_or_placeholder(path: Path) -> Path | str:
-    """Return the path of a wheel or a source folder, or the placeholder of the documentation if it was removed."""
+    """Return the path of a wheel or source folder. If it was removed, return a placeholder for the user to replace."""
     return path if path.is_file() or (path / "pyproject.toml").is_file() else "PATH-OF-CABLESTORE"
 
 

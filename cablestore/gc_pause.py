@@ -19,7 +19,7 @@ class _Pauses:
 
 
 def _reset_lock() -> None:
-    _Pauses.changing = threading.Lock()  # in a forked child, where the thread that holds it is missing
+    _Pauses.changing = threading.Lock()  # a child lacks the thread that held the lock
 
 
 os.register_at_fork(after_in_child=_reset_lock)
@@ -27,7 +27,7 @@ os.register_at_fork(after_in_child=_reset_lock)
 
 @contextmanager
 def gc_paused() -> Iterator[None]:
-    """Pause the garbage collector while the body runs. With many objects, it can take a third of the time.
+    """Pause the garbage collector while the body runs. It can take a third of the time if many objects are created.
 
     The objects must not form reference cycles. Keep the body short in a process that also does other work. Several
     threads may pause the collector at once: it runs again when any of these pauses ends, until the next pause begins.

@@ -9,7 +9,10 @@ from typing import Any
 
 
 def loader(package: str, names: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return the `__getattr__` of a package. `names` maps each of its modules to names separated by spaces."""
+    """Return a `__getattr__` for a package that imports names on first use.
+
+    `names` maps each module to the names it provides, separated by spaces.
+    """
     module_of = {name: module for module, listed in names.items() for name in listed.split()}
 
     def load(name: str) -> Any:

@@ -19,7 +19,8 @@ _NAME_DIGITS: Final = 8
 def hex_repr(value: Any) -> str:
     """Return the class and fields of a dataclass or a NamedTuple. Fields with `repr=False` are omitted.
 
-    The name of a user without a name is its public key. Beside the key, the name is shortened to its first digits.
+    A user without a name has its public key as name. If the value also contains the key, that name is shortened to the
+    first digits.
     """
     names = [each.name for each in fields(value) if each.repr] if is_dataclass(value) else value._fields
     held = {name: getattr(value, name) for name in names}

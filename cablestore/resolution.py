@@ -122,7 +122,7 @@ class Resolver:
 
 
 def _numeric(host: str) -> list[AddressInfo]:
-    """Return the address of a numeric host, [] for a name."""
+    """Return the address of a numeric host, or [] for a name."""
     try:
         return look_up(host, socket.AI_NUMERICHOST)
     except socket.gaierror:

@@ -1,4 +1,4 @@
-"""Standard streams of the program that survive closed, full or unread descriptors."""
+"""Standard streams that keep working if their descriptors are closed, full, or not read."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class StandardStream(io.FileIO):
 
 
 def open_standard_streams() -> None:
-    """Open closed standard streams on /dev/null, and replace output streams by StandardStream.
+    """Connect closed standard streams to /dev/null, and replace the output streams by StandardStream.
 
     Call this before opening files: a file with descriptor 1 or 2 would be overwritten by printed output. A closed
     standard input stays None in `sys`, so that a command can report it.
@@ -62,7 +62,7 @@ def open_standard_streams() -> None:
         replaced: io.TextIOWrapper | None = getattr(sys, name)
         if replaced is not None:
             replaced.flush()
-        # Without a byte buffer: after a signal, a buffer would write bytes again that are already written.
+        # StandardStream does not buffer bytes: after a signal, a buffer would write some of its bytes twice.
         text = io.TextIOWrapper(
             StandardStream(descriptor),
             encoding=None if replaced is None else replaced.encoding,

@@ -48,4 +48,4 @@ __getattr__ = loader(
         "stages": "DerivedRows SparkOptions",
     },
 )
-"""Loaded on first use, because some of them need PySpark."""
+"""Names of this package, loaded on first use because some modules need PySpark."""

@@ -4,8 +4,8 @@ The driver verifies the index: the control node's signature, and the statements 
 an archive verifies all of it: SHA-256, Merkle root, every message, and the signature of every post. A tombstone counts
 if the same archive contains its post/delete, as when archives are imported.
 
-A job computes the union of all its inputs. Under RFC 61 an archive is canonical for its week and channels, so that an
-import removes posts that it lacks. `cablestore archive import` removes them, but a job does not.
+Under RFC 61, an archive is canonical for its week and channels. Therefore `cablestore archive import` removes stored
+posts that the archive lacks. A job does not remove them: it computes the union of all its inputs.
 """
 
 from __future__ import annotations
@@ -79,13 +79,13 @@ class _FoundIndex:
 
 
 def _age(found: _FoundIndex) -> tuple[int, int]:
-    """Return a sort key, which is greater for a later index, like `local.LocalArchives`."""
+    """Return a sort key that is greater for a newer index, like `LocalArchives.newest`."""
     entries = found.verified.index.entries
     return max((entry.period.to_ms for entry in entries), default=0), len(entries)
 
 
 def _read(name: str, data: bytes, data_size_bytes: int | None, source: ArchiveSource) -> _FoundIndex:
-    """Verify an index of any profile and dialect. Raises ArchiveError.
+    """Verify an index of any profile and dialect. Raises ArchiveError if it is invalid.
 
     The profile is the first that can decode the index. The dialect is part of the signed statement.
     """
@@ -136,7 +136,7 @@ def _alone(verified: VerifiedIndex, entry: Entry) -> VerifiedIndex:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveInput:
-    """An archive of the community in this folder. `verified` is only the part of the index about this archive."""
+    """Archive in a folder of a community. `verified` is only the part of the index about this archive."""
 
     community: ObjectFolder
     dialect: Dialect
@@ -204,7 +204,7 @@ class ArchiveInput:
     def blocks(self) -> Iterator[Block]:
         """Yield the archive's posts, and the tombstones that its post/deletes confirm.
 
-        Raises ArchiveError, StorageError.
+        Raises ArchiveError if the archive is damaged, StorageError if reading fails.
         """
         try:
             posts, stones = self._content()
@@ -223,7 +223,7 @@ class ArchiveInput:
 
 
 def _problem_of(posts: Sequence[Post]) -> str | None:
-    """Return why a store would reject one of these posts, None if it would accept all."""
+    """Return why a store would reject one of these posts, or None if it would accept all."""
     for post, is_right in zip(posts, are_signed([post.raw for post in posts]), strict=True):
         if not is_right:
             return f"{post!r} is not signed by its author"
@@ -253,11 +253,11 @@ class DeletionsInput:
         return len(self.deletions)
 
     def quick_check(self, work: ObjectFolder) -> str | None:
-        """Return None, because the driver verified them."""
+        """Return None, because the driver verified the deletions."""
         return self.problem(work)
 
     def problem(self, work: ObjectFolder) -> str | None:  # noqa: ARG002 - a parameter of `Input`
-        """Return None, because the driver verified them."""
+        """Return None, because the driver verified the deletions."""
         return None
 
     def blocks(self) -> Iterator[Block]:

@@ -36,7 +36,7 @@ from cablestore.reindex.tasks import Batches, Hashed, finish, of_partition, repo
 
 @dataclass(frozen=True)
 class WeeksJob(ShuffledJob):
-    """A job that creates archives of exports.
+    """Job that creates archives from exports.
 
     `weeks` are all past weeks from the first on; `key` is a cabal key, if any.
     Each week is a bucket of the posts dated in it. One more bucket contains later posts, of which only deletions are
@@ -70,7 +70,7 @@ class WeekContent(NamedTuple):
     stones: list[Tombstone]
 
     def deletions(self) -> dict[bytes, bytes]:
-        """Return the encoded post/deletes that delete posts of an earlier week than their own, by their hashes."""
+        """Return the encoded post/deletes whose targets are from an earlier week, by the hash of the post/delete."""
         whole = {record[HASH_AT:TYPE_AT]: record[POST_AT:] for record in self.records if record[TYPE_AT] == DELETE}
         return {
             stone.deleted_by: whole[stone.deleted_by]
@@ -81,7 +81,7 @@ class WeekContent(NamedTuple):
         }
 
     def known(self) -> Callable[[Tombstone], Tombstone | None]:
-        """Return a function that returns the effective tombstone for a post/delete's waiting tombstone, or None."""
+        """Return a function that maps the tombstone that a post/delete claims to the effective tombstone or None."""
         found = {(stone.target, stone.author, stone.deleted_by): stone for stone in self.stones}
         return lambda claim: found.get((claim.target, claim.author, claim.deleted_by))
 
@@ -129,7 +129,7 @@ def _stone_row(stone: Tombstone) -> Row:
 
 
 def archive(job: WeeksJob, runs: Sequence[str], first_posts_ms: Mapping[str, int]) -> Callable[[Batches], Batches]:
-    """Return the task that creates the archives of weeks, given their numbers, from these runs."""
+    """Return the task that creates the archives of weeks from `runs`. Its input is the numbers of the weeks."""
     return reporting(partial(_archive, job, runs, first_posts_ms))
 
 

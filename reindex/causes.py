@@ -101,7 +101,7 @@ _EXCEPTION: Final = re.compile(
 )
 _CAUSED_BY: Final = re.compile(r"^\s*Caused by: (.+)$", re.MULTILINE)
 _NO_CAUSE: Final = re.compile(r"\s+(at |\.\.\. )|\S*/bin/spark-class: line |(NOTE: )?Picked up |WARNING: ")
-"""Lines without a cause: frames of a stack, consequences, and messages of every start."""
+"""Lines that never contain the cause: stack frames, consequential errors, and what Java prints at every start."""
 _LOGGED: Final = re.compile(r"^\d{4}-\d\d-\d\dT\S+ (?:TRACE|DEBUG|INFO|WARN)\b.*\n?", re.MULTILINE)
 
 

@@ -62,7 +62,7 @@ def in_driver(job: Callable[[Progress], T], scratch: Path, log: Path, progress: 
                 stdin=subprocess.DEVNULL,
                 stdout=said,
                 stderr=said,
-                start_new_session=True,  # Ctrl-C in a terminal must not reach it, and the whole group can be killed
+                start_new_session=True,  # keeps Ctrl-C away from the driver, and lets us kill its group
             )
         try:
             with suppress(ConnectionError):  # the driver ended
@@ -101,7 +101,10 @@ def _next_message(driver: Connection) -> tuple[str, Any]:
 
 
 def _end(process: subprocess.Popen[bytes], java_end: int) -> None:
-    """Wait until the driver and then Java end. Java removes its files. Kill them and their children after a timeout."""
+    """Wait until the driver ends, and then Java, which removes its files.
+
+    After a timeout, kill both and their children.
+    """
     try:
         with suppress(subprocess.TimeoutExpired):
             process.wait(STOP_TIMEOUT_S)
@@ -120,7 +123,7 @@ def _serve(program: Connection) -> None:
     """Run the job that the program sends, and send back its progress and its result."""
     from pyspark.cloudpickle import dumps, loads  # noqa: PLC0415 - as above
 
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # also if the program ignores Ctrl-C
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # even if the calling program ignores Ctrl-C
     os.set_inheritable(program.fileno(), False)
     sending = Lock()
 

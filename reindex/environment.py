@@ -68,7 +68,7 @@ def environment_for(master: str, scratch: Path, environ: Mapping[str, str] = os.
     if is_local:
         # This folder does not exist, so Spark uses only our settings. The class path equals that of the class archive.
         found["SPARK_CONF_DIR"] = str(scratch / "conf")
-    if master.startswith("local-cluster"):  # it writes to $SPARK_HOME/work, which would be inside site-packages
+    if master.startswith("local-cluster"):  # Spark writes to $SPARK_HOME/work, by default inside site-packages
         found["SPARK_HOME"] = str(scratch / "cluster")
         (scratch / "cluster").mkdir(exist_ok=True)
         for entry in home.iterdir():

@@ -40,7 +40,7 @@ class Input(Protocol):
         """Return the problem of a damaged input, or None. Unlike `problem`, it may omit checks that `blocks` makes."""
 
     def problem(self, work: ObjectFolder) -> str | None:
-        """Return the problem of a damaged input, None if it is valid. `work` is the job's folder.
+        """Return the problem of a damaged input, or None if it is valid. `work` is the job's folder.
 
         Raises StorageError, and no other CableStoreError, if an object store does not answer.
         """
@@ -117,7 +117,7 @@ class SegmentInput:
         return f"{self.name} is damaged: its BLAKE3 is {found}, expected {self.segment.blake3}"
 
     def blocks(self) -> Iterator[Block]:
-        """Yield the content of the segment block by block. Raises ExportError, StorageError."""
+        """Yield the content block by block. Raises ExportError if it is damaged, StorageError if reading fails."""
         if self.segment.kind == "posts":
             for raws in read_posts(self.export, self.segment):
                 yield raws, []

@@ -86,7 +86,7 @@ def find_java(scratch: Path, environ: Mapping[str, str] = os.environ) -> Java:
 
 
 def major_version(version: str) -> int:
-    """Return the major version: 17 for "17.0.15", 8 for "1.8.0_391", 21 for "21-ea", 0 for other strings."""
+    """Return the major version: 17 for "17.0.15", 8 for "1.8.0_391", 21 for "21-ea", and 0 for other strings."""
     match = re.match(r"(?:1\.(?=\d))?(\d+)", version)
     return int(match[1]) if match else 0
 

@@ -1,4 +1,4 @@
-"""Descriptions of jobs: all data that their tasks need. They are sent to every worker."""
+"""Descriptions of jobs, which are sent to every worker. They contain all data that the tasks need."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class Drops:
     __repr__ = hex_repr
 
     def reason(self, post: Post) -> str | None:
-        """Return why a post is dropped, None if it is kept."""
+        """Return why a post is dropped, or None if it is kept."""
         if post.type == DELETE:
             return None
         if post.author in self.authors:

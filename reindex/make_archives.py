@@ -58,7 +58,8 @@ def make_archives(
     driver must see the exports and `work` under the same paths or URIs. `work` is by default beside the community's
     folder. It is removed at the end unless `keep_work`. After an interruption the next call continues.
 
-    Raises ExportError, ArchiveError, ReindexError, StorageError.
+    Raises ExportError for invalid exports, ArchiveError if the folder belongs to another control node or its index is
+    damaged, ReindexError if Spark fails, and StorageError if reading or writing fails.
     """
     sources = read_sources(exports)
     plan = ArchivePlan(profile, identity, sources.dialect, key)
@@ -99,7 +100,7 @@ def _archive(run: Stages, sources: JobSources, profile: Profile, key: bytes | No
 
 
 def first_of_all(found: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """Return the smallest number of each name."""
+    """Return the smallest number of each name in any of these mappings."""
     first: dict[str, int] = {}
     for numbers in found:
         for name, number in numbers.items():
@@ -139,7 +140,7 @@ class History:
             writer.add(*self._late(writer, report["week"]))
 
     def _late(self, writer: ArchiveWriter, index: int) -> tuple[list[Archive], list[bytes]]:
-        """Return archives, and oversize posts, of the posts that arrived after their week was archived."""
+        """Return the archives of posts that arrived after their week was archived, and the hashes of oversize posts."""
         job, week = self.job, self.job.weeks[index]
         found = archive_tasks.read_week(job, self.runs, index)
         messages = writer.missing(week, list(messages_of(found.records, job.dialect)))

@@ -96,8 +96,8 @@ def reindex(
 ) -> ReindexReport:
     """Rebuild the store at `out` from exports and archives, or create it.
 
-    The result contains the union of their posts, without deleted posts. Archives are canonical for their weeks and
-    channels (RFC 61). An import removes posts that they lack, but a reindexing does not. One of the exports must be an
+    The result contains the union of their posts, without deleted posts. Although an archive is canonical for its week
+    and channels (RFC 61), a reindexing does not remove posts that the archive lacks. One of the exports must be an
     export of the existing store. Later posts of the store are added. The store must be closed when the new database
     replaces its database.
 
@@ -105,9 +105,10 @@ def reindex(
     `data` is one of these views. `work` is a folder that the workers share, as a path or URI. It is by default beside
     `out`, and is removed at the end unless `keep_work`. If it is a URI, Spark's own files and its log are beside `out`.
 
-    Raises ExportError, ArchiveError, ReindexError, StorageError, and OpenError, also for a store with views that
-    `catalog` lacks. Its subclass OutdatedViewError means that `views` lacks views that must be rebuilt. After any error
-    the store is unchanged.
+    Raises ExportError or ArchiveError for invalid inputs, ReindexError if Spark fails or rows do not agree, and
+    StorageError if reading or writing fails. Raises OpenError if the store cannot be opened or has views that `catalog`
+    lacks, and its subclass OutdatedViewError if `views` lacks views that must be rebuilt. After any error the store is
+    unchanged.
     """
     out = store_path(out).absolute()
     beside, scratch = (out.with_name(f"{out.name}.{ending}") for ending in ("reindex", "loading"))
@@ -130,7 +131,7 @@ def reindex(
         progress=progress,
     )
     derived.left_out.update(damaged)
-    after = None if derived.left_out else after  # their posts may be only in the live database
+    after = None if derived.left_out else after  # posts of omitted inputs may be only in the live database
     claim_folder(folder_of(scratch))
     new = _NewGeneration(out, scratch, derived, catalog, after, progress, check, dict(derived.seconds))
     report = new.replace_views(views) if views else new.replace_all(drops or Drops(), claims)
@@ -158,7 +159,7 @@ def _claims_of(manifests: Sequence[Manifest], *, skip_corrupt: bool) -> tuple[li
 
 
 def covered(manifests: Sequence[Manifest], out: Path) -> CoveredLog | None:
-    """Return how far the exports cover the arrival log of the store at `out`, None if the store does not exist.
+    """Return how far the exports cover the arrival log of the store at `out`, or None if the store does not exist.
 
     Raises ExportError if none of the exports is a complete export of the store.
     """

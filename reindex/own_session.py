@@ -1,4 +1,7 @@
-"""Spark session with a separate Java process, only for the driver's process, whose environment it changes."""
+"""Spark session whose JVM runs as a separate process.
+
+Use it only in the driver process, because it changes the environment variables of that process.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +28,10 @@ if TYPE_CHECKING:
 def own_session(
     scratch: Path, log: Path, master: str, driver_memory: str, options: Mapping[str, str]
 ) -> Iterator[SparkSession]:
-    """Start Java and a session with these settings, and stop the session. `log` is the output of this process.
+    """Start Java and a session with these settings, and stop the session.
 
-    Changes the environment of this process. Raises SparkError if Spark does not start, or if an error of Spark or the
-    end of Java interrupts the body.
+    `log` is the file with the output of this process. Changes the environment of this process. Raises SparkError if
+    Spark does not start, or if an error of Spark or the end of Java interrupts the body.
     """
     from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra, and half a second to import
 
@@ -51,7 +54,7 @@ def own_session(
 
 @contextmanager
 def _explained_by(java_end: JavaEnd, before: str = "") -> Iterator[None]:
-    """Replace errors of Spark by errors of this package, with the end of Java or the cause of the error."""
+    """Replace errors of Spark by errors of this package, which name the end of Java or another cause."""
     try:
         yield
     except (*spark_errors(), *disconnected()) as error:

@@ -40,14 +40,17 @@ class JobSources:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The sorted pieces of some posts, and the number of these posts."""
+    """Sorted pieces of rows that were derived from a sample of posts, and the number of these posts."""
 
     pieces: list[Row]
     posts: int
 
 
 def read_sources(exports: Sequence[Location], archives: Sequence[ArchiveSource] = ()) -> JobSources:
-    """Read manifests of exports and verify indexes of archives. Raises ExportError, ArchiveError."""
+    """Read manifests of exports and verify indexes of archives.
+
+    Raises ExportError or ArchiveError if one is invalid, or if their dialects differ.
+    """
     if not exports and not archives:
         raise ExportError("no export given: a reindexing starts from an export. Create one with `cablestore export`")
     manifests = [read_manifest(shared(export)) for export in exports]

@@ -55,7 +55,7 @@ def run_query(
     def cancel() -> None:
         if is_connect(spark):
             spark.interruptTag(tag)
-        else:  # its tags belong to one thread
+        else:  # the classic client's tags belong to one thread, so a job group is used
             spark.sparkContext.cancelJobGroup(tag)
 
     with _watching(spark, tag, progress):
@@ -125,7 +125,7 @@ def _watch(spark: SparkSession, group: str, progress: Callable[[int, int], None]
 
 @contextmanager
 def explained(where: str) -> Iterator[None]:
-    """Replace errors of Spark by errors of this package with the cause. Their text ends with `where`, a sentence."""
+    """Replace errors of Spark by errors of this package that name the cause. They end with the sentence `where`."""
     try:
         yield
     except (*spark_errors(), *disconnected()) as error:

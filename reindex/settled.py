@@ -62,7 +62,7 @@ def tables(
     table reads the files again. A program that uses several tables should persist them, or write them first like
     `cablestore tables`.
 
-    Raises ExportError, ArchiveError.
+    Raises ExportError or ArchiveError if an export or archive is invalid.
     """
     sources = read_sources(exports, archives)
     return settle(found_posts(spark, sources), found_deletions(spark, sources), drops or Drops())
@@ -146,7 +146,7 @@ def _derived(posts: DataFrame, deletions: DataFrame) -> dict[str, DataFrame]:
     named = infos.groupBy("author").agg(_of(fn.max_by, "name")).where("name is not null")
 
     def with_names(table: DataFrame) -> DataFrame:
-        """Add the current name of the author: its public key in hexadecimal if it has no name."""
+        """Add the author's current name, or the public key in hexadecimal for an author without a name."""
         return table.join(named, "author", "left").withColumn("name", fn.coalesce("name", "author"))
 
     here = posts.where(fn.col("type").isin(IN_CHANNELS))

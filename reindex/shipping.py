@@ -25,7 +25,7 @@ def send_package(spark: SparkSession) -> bool:
     The file does not contain the library in C. Without it, tasks verify the signatures of archives more slowly.
     """
     if not is_connect(spark) and str(spark.sparkContext.master).startswith("local"):
-        return False  # its workers run this program's Python
+        return False  # local workers run this program's Python, which has the package
     # By value, because this function must run where the package is missing.
     table = spark.range(0, _PROBES, 1, _PROBES).mapInArrow(_probe(), "version string")
     found = {row.version for row in run_query(spark, "look for this package", table.collect)}
@@ -66,7 +66,7 @@ def _files() -> Iterator[tuple[str, bytes]]:
 
 
 def _probe() -> Any:
-    """Return a task that returns the version of this package on the worker, "" if it is missing."""
+    """Return a task that returns the version of this package on the worker, or "" if it is missing."""
 
     def probe(batches: Any) -> Any:
         import re  # noqa: PLC0415 - as above

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _TRIES: Final = 64
-"""Candidates per partition for a number that Spark hashes to it. The probability that none fits is about 10^-28."""
+"""Number of candidates per partition. The probability that Spark hashes none of them to a partition is about 10^-28."""
 
 
 def to_partitions(table: DataFrame, count: int) -> DataFrame:
@@ -22,7 +22,7 @@ def to_partitions(table: DataFrame, count: int) -> DataFrame:
 
 
 def by_hashed_number(table: DataFrame, count: int) -> DataFrame:
-    """Do the same as `to_partitions` by `repartition` on a column of numbers, one for each partition."""
+    """Do the same as `to_partitions` with `repartition`, on numbers that Spark hashes to the partitions."""
     numbers = table.sparkSession.range(_TRIES * count).selectExpr("id", f"pmod(hash(id), {count}) AS partition")
     found = numbers.groupBy("partition").min("id").collect()
     chosen = ", ".join(f"{number}L" for _, number in sorted(map(tuple, found)))

@@ -89,7 +89,7 @@ class CableSource(DataSource):
 
 
 class Bounds(NamedTuple):
-    """Bounds of posts: first <= timestamp <= last, and types by number, None for all."""
+    """Bounds of posts: first <= timestamp <= last, and the numbers of `types`, or None for all types."""
 
     first_ms: int = 0
     last_ms: int = MAX_TIMESTAMP_MS
@@ -201,9 +201,10 @@ def _time_in(options: Mapping[str, str], name: str) -> int | None:
 
 
 def _key_in(name: str | None) -> bytes | None:
-    """Return the key in a file, None without a file name. The key is not an option itself, because Spark shows options.
+    """Return the key in a file, or None without a file name.
 
-    Raises ExportError, StorageError.
+    The key is not an option itself, because Spark shows options. Raises ExportError if the file does not contain a key,
+    StorageError if it cannot be read.
     """
     if name is None:
         return None
@@ -229,7 +230,10 @@ class CableReader(DataSourceReader):
             self.bounds = self.bounds._replace(types=frozenset({DELETE}))
 
     def partitions(self) -> list[InputPartition]:
-        """Return a partition for each segment and archive that may contain rows. Raises ExportError, ArchiveError."""
+        """Return a partition for each input that may contain rows.
+
+        Raises the errors of `read_sources`.
+        """
         sources = read_sources(self.wanted.exports, self.wanted.archives)
         return [InputPartition((sources.dialect, source)) for source in sources.inputs if self._has_rows(source)]
 
@@ -239,7 +243,7 @@ class CableReader(DataSourceReader):
         return self.bounds.may_hold(source)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one input. Raises ExportError, ArchiveError, StorageError."""
+        """Yield the rows of one input. Raises the errors of `rows_of`."""
         if partition.value is None:  # Spark requests one partition if the list is empty
             return
         dialect, source = partition.value
@@ -270,12 +274,13 @@ def rows_of(
     columns: Mapping[str, Column],
     bounds: Bounds = _ALL,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of one input within bounds: its posts, or its deletions.
+    """Yield the rows of `table` from one input: the posts or the deletions within `bounds`.
 
-    Raises ExportError, ArchiveError, StorageError. Archives are verified, including signatures.
+    Archives are verified, including signatures. Raises ExportError or ArchiveError for a damaged input, and
+    StorageError if reading fails.
     """
     if not isinstance(source, SegmentInput):
-        with tempfile.TemporaryDirectory() as scratch:  # verified archives are marked there
+        with tempfile.TemporaryDirectory() as scratch:  # `problem` records a verified archive there
             problem = source.problem(LocalFolder(Path(scratch)))
         if problem is not None:
             raise source.error(problem)

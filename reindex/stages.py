@@ -85,7 +85,7 @@ class JobReport:
     left_out: dict[str, str] = field(default_factory=dict)
     """Damaged segments and archives that were skipped, and the problem of each."""
     seconds: dict[str, float] = field(default_factory=dict)
-    """Duration of each stage; 0 if an earlier run finished it."""
+    """Duration of each stage, or 0 if an earlier run finished it."""
     task_seconds: dict[str, list[float]] = field(default_factory=dict)
     """Durations of the tasks of each stage."""
 
@@ -355,7 +355,7 @@ def begin(job: ShuffledJob) -> None:
     if folder.exists(_JOB):
         if folder.read(_JOB) == fingerprint:
             return
-        folder.remove(_JOB)  # first: then the rest is invalid, even if this process is killed before all is removed
+        folder.remove(_JOB)  # first, so that the rest is invalid even if this process is killed before it removes all
     discard(folder)
     folder.write(_JOB, fingerprint)
 

@@ -48,7 +48,7 @@ def parts_of(job: ReindexJob, segments: Sequence[RowSegment]) -> list[SummaryPar
 
 
 def _edges(segments: Sequence[RowSegment], sources: Sequence[bytes]) -> Iterator[bytes]:
-    """Yield the sets before which the rows of `sources` are split, if enough rows of other sets precede them."""
+    """Yield the sets at which a part begins. Each part but the last has at least ROWS_OF_A_PART rows of `sources`."""
     rows, last = 0, b""
     for first, count in sorted((s.first[len(p) :], s.rows) for p in sources for s in segments if s.first.startswith(p)):
         name = first[: first.find(SEPARATOR) + 1]
@@ -61,7 +61,7 @@ def _edges(segments: Sequence[RowSegment], sources: Sequence[bytes]) -> Iterator
 def add_up(
     job: ReindexJob, segments: Sequence[RowSegment], parts: Sequence[SummaryPart]
 ) -> Callable[[Batches], Batches]:
-    """Return the task that builds these parts of summaries, given their numbers, from the segments of all rows."""
+    """Return the task that builds `parts` from the segments of all rows. Its input is positions in `parts`."""
 
     def make(index: int) -> dict[str, Any]:
         part = parts[index]

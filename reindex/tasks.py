@@ -1,11 +1,12 @@
 """Tasks of a reindexing, which run on the workers: functions over Arrow batches that do not depend on Spark.
 
-1. `inspect` verifies an archive, finds the segments of exports, and checks this worker's access to the job's folder. 2.
-`read` yields posts and tombstones of an input in blobs, by the partition of their hashes. It verifies the checksum of a
-segment. If the checksum is wrong, every partition gets the problem instead of the content, and reports it. 3. `derive`
-reads all blobs of a partition and removes duplicates and deleted posts. It derives the pieces of rows of the live posts
-(`cablestore.index.derive`). 4. `build` sorts and combines all pieces of a bucket to a segment of rows. 5.
-`summary_tasks.add_up` builds the segments of summaries (trees, censuses) from rows in order of keys.
+1. `inspect` verifies an archive, finds the segments of exports, and checks this worker's access to the job's folder.
+2. `read` yields posts and tombstones of an input in blobs, by the partition of their hashes. It verifies the checksum
+   of a segment. If the checksum is wrong, every partition gets the problem instead of the content, and reports it.
+3. `derive` reads all blobs of a partition and removes duplicates and deleted posts. It derives the pieces of rows of
+   the live posts (`cablestore.index.derive`).
+4. `build` sorts and combines all pieces of a bucket to a segment of rows.
+5. `summary_tasks.add_up` builds the segments of summaries (trees, censuses) from rows in order of keys.
 
 Spark shuffles between `read` and `derive`. Between `derive` and `build` the pieces are in the job's folder, so that
 they remain if the driver is killed. Each finished partition and bucket has a report, and is not derived again.
@@ -69,7 +70,11 @@ Hashed = tuple[bytes, bytes]
 def inspect(
     inputs: tuple[Input, ...], folder: ObjectFolder, views: bytes | None = None
 ) -> Callable[[Batches], Batches]:
-    """Return the task that verifies inputs, given their numbers, and that the worker has a pickled catalog's views."""
+    """Return the task that verifies inputs.
+
+    Its input is their numbers. With `views`, a pickled catalog, it also checks that the worker has the packages of its
+    views.
+    """
 
     def check(index: int) -> dict[str, Any]:
         lacking = None if views is None else why_not_loaded(partial(pickle.loads, views))
@@ -90,7 +95,10 @@ def inspect(
 
 
 def read(job: ShuffledJob, partitions: frozenset[int]) -> Callable[[Batches], Batches]:
-    """Return the task that reads inputs, given their numbers, for these partitions only."""
+    """Return the task that reads inputs, and yields only their content for `partitions`.
+
+    Its input is the inputs' numbers.
+    """
 
     def task(batches: Batches) -> Batches:
         blobs = _Blobs(job, partitions)
@@ -146,7 +154,7 @@ def of_partition(
 
 
 def build(job: ReindexJob, runs: tuple[str, ...]) -> Callable[[Batches], Batches]:
-    """Return the task that builds buckets, given their numbers, from these runs."""
+    """Return the task that builds buckets from `runs`. Its input is the numbers of the buckets."""
 
     def bucket(index: int) -> dict[str, Any]:
         hashes: list[int] = []

@@ -184,7 +184,7 @@ def deletions_of_earlier_weeks(reader: Reader) -> list[bytes]:
 
 
 def _known_to(reader: Reader) -> Callable[[Tombstone], Tombstone | None]:
-    """Return a function that returns the effective tombstone for a claim.
+    """Return a function that looks up the store's effective tombstone for the tombstone that a post/delete claims.
 
     The function returns None if the target has no tombstone, or if another post/delete created it.
     """

@@ -41,7 +41,7 @@ _INCOMING: Final = "incoming"
 
 @dataclass(frozen=True, slots=True)
 class ArchiveSources:
-    """Sources of archives: `peers` (address, port), `trackers` and `dht` for torrents, `nodes` (URLs) otherwise."""
+    """Sources of archives: `peers`, `trackers` and `dht` for torrents, and URLs of `nodes` for content ids."""
 
     peers: tuple[tuple[str, int], ...] = ()
     trackers: tuple[str, ...] = ()
@@ -146,7 +146,7 @@ class _FetchTask:
         )
 
     def _check_not_older(self, verified: VerifiedIndex, local: _Local) -> None:
-        """Raise ArchiveError if the stored index contains all archives of this index and others."""
+        """Raise ArchiveError if the stored index contains all archives of this index and further archives."""
         try:
             here = local(self.folder, self.control_key, self.dialect, self.key)
         except ArchiveError:  # the stored index is damaged or has another key, and is replaced
@@ -182,14 +182,14 @@ _Local = Callable[[Path, bytes, Dialect, bytes | None], LocalArchives | None]
 def _fetched(
     remote: Remote[PlaceT], entries: dict[PlaceT, Entry], progress: ByteProgress | None
 ) -> Iterator[tuple[Entry, bytes]]:
-    """Yield archives with their bytes on arrival. `entries` maps places on the remote to archives."""
+    """Yield each archive with its bytes when it arrives. `entries` maps places on the remote to archives."""
     if entries:
         for place, stored in remote.fetch([*entries], progress):
             yield entries[place], stored
 
 
 def _is_loopback(host: str) -> bool:
-    """Return True for a loopback address. Other strings also return True; the engine rejects them."""
+    """Return True for a loopback address, and for text that is not an address, which the engine rejects."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

@@ -93,7 +93,7 @@ def store_deletions(store: CableStore, deletions: list[bytes]) -> list[bytes]:
 
 
 def _held_targets(reader: Reader, posts: Iterable[Post]) -> list[bytes]:
-    """Return the stored posts of the same authors that these post/deletes delete."""
+    """Return the hashes of the stored posts that these post/deletes delete: their targets, if by the same author."""
     targets = ((digest, post.author) for post in posts if isinstance(post.body, Delete) for digest in post.body.hashes)
     return [
         digest
@@ -137,7 +137,10 @@ def import_archives(
 
 
 def _writes(store: CableStore, verified: VerifiedIndex, fetched: Fetched, key: bytes | None) -> Iterator[_Write]:
-    """Yield each archive and a function that writes it. A store of this process verifies one archive ahead."""
+    """Yield each archive and a function that writes it.
+
+    If this process has the store open, threads verify the next archive while an archive is written.
+    """
     profile = verified.index.profile.name
     archives = ((profile, entry, verified.commitments[entry.archive_id], stored, key) for entry, stored in fetched)
     if isinstance(store, RemoteStore):
@@ -153,7 +156,7 @@ def _one_ahead(items: Iterator[T]) -> Iterator[T]:
     try:
         for item in items:
             waiting.append(item)
-            del item  # its archive is freed after the write
+            del item  # lets the archive be freed after its write
             if len(waiting) > 1:
                 yield waiting.popleft()
     except Exception:
@@ -268,7 +271,7 @@ class _Periods:
             self._missing[entry.period].add(entry.archive_id)
 
     def others(self, entry: Entry) -> list[bytes] | None:
-        """Return the hashes of posts in the other archives of a period, or None until all of them are imported."""
+        """Return the hashes of posts in the other archives of the entry's period, or None until all are imported."""
         is_last = self._missing[entry.period] <= {entry.archive_id}
         return list(self._hashes.pop(entry.period, ())) if is_last else None
 

@@ -110,7 +110,7 @@ def _check_whole(archives: LocalArchives) -> None:
 
 
 def torrent_archives(folder: Path, control_key: bytes, dialect: Dialect, key: bytes | None) -> LocalArchives | None:
-    """Return the archives in a torrent's `data`, or None if there is no index. Raises ArchiveError."""
+    """Return the archives in a torrent's `data`, or None if there is no index. Raises ArchiveError if it is invalid."""
     files = ArchiveFolder(community_folder(folder, control_key))
     data = files.index_bytes()
     if data is None:
@@ -134,7 +134,7 @@ def torrent_archives(folder: Path, control_key: bytes, dialect: Dialect, key: by
 
 
 def cid_archives(folder: Path, control_key: bytes, dialect: Dialect, key: bytes | None) -> LocalArchives | None:
-    """Return the archives by content id, or None if there is no index. Raises ArchiveError."""
+    """Return the archives by content id, or None if there is no index. Raises ArchiveError if it is invalid."""
     files = CidFolder(community_folder(folder, control_key))
     cid, data = files.index_cid(), files.index_bytes()
     if cid is None or data is None:

@@ -35,7 +35,7 @@ from cablestore.store.options import system_clock_ms
 from cablestore.store.store import CableStore, own_key
 
 ANNOUNCEMENT_WAIT_MS: Final = 20_000
-"""Time that a member waits for a newer announcement before it fetches the archives (RFC 61)."""
+"""Time that a member waits after an announcement, because a newer announcement may replace it (RFC 61)."""
 _POLL_EVERY_MS: Final = 1_000
 _FORMAT: Final = 1
 _NAME: Final = "imported.json"

@@ -52,15 +52,16 @@ class Target(Protocol):
     """Target of published datasets: an open `ContentStore`, or a `NodeTarget`."""
 
     def datasets(self) -> list[tuple[Cid, DatasetManifest]]:
-        """Return the id and manifest of each listed dataset. Raises ArchiveError."""
+        """Return the id and manifest of each listed dataset. Raises ArchiveError if a node's list cannot be read."""
 
     def is_intact(self, cid: Cid) -> bool:
-        """Return True if a listed dataset can be served. Raises ArchiveError."""
+        """Return True if the target can serve a listed dataset. Raises ArchiveError if a node does not answer."""
 
     def put(self, chunks: Iterable[bytes], *, filename: str, mimetype: str) -> DatasetManifest:
         """Store a dataset on the target.
 
-        Returns its manifest, verified against these bytes. Raises ArchiveError and StorageError.
+        Returns its manifest, verified against these bytes. Raises ArchiveError if the target rejects the dataset, and
+        StorageError if writing fails.
         """
 
 
@@ -101,7 +102,7 @@ class NodeTarget:
 
 @dataclass(frozen=True, slots=True)
 class Publisher:
-    """Publisher of a control node's archives. `key` is the cabal key, None for public archives."""
+    """Publisher of a control node's archives. `key` is the cabal key, or None for public archives."""
 
     identity: Identity
     dialect: Dialect

@@ -29,7 +29,7 @@ class Remote(Protocol[PlaceT]):
     """
 
     def index(self) -> bytes:
-        """Fetch only the index and return its published bytes. Raises ArchiveError."""
+        """Fetch only the index and return its published bytes. Raises ArchiveError if this fails."""
         ...
 
     def fetch(self, places: Sequence[PlaceT], progress: ByteProgress | None = None) -> Iterator[tuple[PlaceT, bytes]]:

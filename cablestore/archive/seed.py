@@ -51,8 +51,8 @@ class Seeder:
     def seed_new(self) -> bool:
         """Seed archives that are new since the last call. Return True if there is a new link.
 
-        A later call seeds a folder that is being written or is incomplete. Raises StorageError if the folder can no
-        longer be seeded, and ArchiveError for other failures, such as of the network.
+        Returns False while another process writes to the folder, or while archives of a new index are missing. Raises
+        StorageError if the folder can no longer be seeded, and ArchiveError for other failures, such as of the network.
         """
         state = self._folder.state()
         if state == self._seen:
@@ -66,11 +66,11 @@ class Seeder:
         try:
             link = self._seed()
         except IncompleteError as error:
-            if state[-_OF_INDEX:] == self._seen[-_OF_INDEX:]:  # without a new index, stored data was lost
+            if state[-_OF_INDEX:] == self._seen[-_OF_INDEX:]:  # the index is the same, so stored archives were lost
                 raise StorageError(f"{self._folder.path} can no longer be seeded: {error}") from None
             return False
         except ArchiveError:
-            if self._folder.state() != state:  # another process wrote to it in the meantime
+            if self._folder.state() != state:  # another process wrote to the folder meanwhile
                 return False
             raise
         self._seen = state

@@ -24,7 +24,7 @@ from cablestore.protocol.waku import WakuMessage, content_topic, message_of
 
 _LINKS_AT: Final = POST_AT + SIGNED_FROM
 _BODY_AT: Final = _LINKS_AT + 1 + 1 + 6
-"""Offset of the body of a usual post without links."""
+"""Offset of a post's body in a record, if the post has no links and the field lengths of `_usual_channel`."""
 _TIME_AT: Final = 2
 _WITHOUT_CHANNEL: Final = frozenset({DELETE, INFO})
 
@@ -66,7 +66,7 @@ def topics_in(records: Iterable[bytes], dialect: Dialect) -> set[str]:
 def messages_of(records: Iterable[bytes], dialect: Dialect) -> Iterator[WakuMessage]:
     """Yield the messages of posts, except archive announcements.
 
-    To save time, posts of the usual form are not decoded. Raises the errors of `message_of`.
+    To save time, a post is decoded only if `_usual_channel` returns None for it. Raises the errors of `message_of`.
     """
     topics: dict[bytes, str] = {}
     reserved = content_topic(ARCHIVES_CHANNEL)
@@ -140,6 +140,6 @@ def stones_by(
 
 
 def _time_ms(record: bytes) -> int:
-    """Return the time of a record whose varint has six bytes, stored in reverse order."""
+    """Return the time of a post from its record, which stores it as a varint of six bytes in reverse order."""
     a, b, c, d, e, f = record[_TIME_AT:HASH_AT]
     return a << 35 | (b & 0x7F) << 28 | (c & 0x7F) << 21 | (d & 0x7F) << 14 | (e & 0x7F) << 7 | f & 0x7F

@@ -24,7 +24,7 @@ from cablestore.protocol.waku import WakuMessage
 from cablestore.reprs import hex_repr
 
 _WRITE_SIZE_BYTES: Final = 33_554_432
-"""Minimum size of the archives that are written together, followed by one write of the index."""
+"""Total size of waiting archives at which they are written to the disk, followed by one write of the index."""
 
 
 @dataclass(slots=True)
@@ -41,7 +41,7 @@ class CreateReport:
     tombstones_left_out: list[bytes] = field(default_factory=list)
     """Hashes of deleted posts whose tombstones do not fit into the archive of their post/delete."""
     deletions_left_out: list[bytes] = field(default_factory=list)
-    """Hashes of post/deletes of posts of earlier weeks that do not fit into the index."""
+    """Hashes of post/deletes that do not fit into the index. Their targets are from earlier weeks."""
     index_size_bytes: int = 0
 
     __repr__ = hex_repr
@@ -49,7 +49,7 @@ class CreateReport:
 
 @dataclass(frozen=True, slots=True)
 class ArchivePlan:
-    """Settings for the archives of a store. `key` is the cabal key, None for public archives."""
+    """Settings for the archives of a store. `key` is the cabal key, or None for public archives."""
 
     profile: Profile
     identity: Identity

@@ -319,7 +319,7 @@ class ChatApp(App[None]):
             await asyncio.sleep(CHANGES_WINDOW_S)
 
     def on_message_list_scrolled(self) -> None:
-        """Update the position of the line of unread messages."""
+        """Move the line of unread messages, unless the user may be reading at it."""
         self._reading.scrolled()
 
     async def on_message_list_page_requested(self, event: MessageList.PageRequested) -> None:
@@ -359,7 +359,7 @@ class ChatApp(App[None]):
     async def confirm_delete_last(self, place: CabalChannel) -> None:
         """Request confirmation to delete the user's last message.
 
-        Raises CableStoreError if the message is not near the end.
+        Raises CableStoreError if the message is not near the end of the channel.
         """
         await self._actions.delete_last(place)
 

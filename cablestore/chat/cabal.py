@@ -62,7 +62,7 @@ class Cabal:
         self._writes = ThreadPoolExecutor(1, thread_name_prefix="chat-write")
         self._searches = ThreadPoolExecutor(2, thread_name_prefix="chat-search")
         self._completing: Future[None] | None = None
-        """Latest run that completes the search index."""
+        """Result of the latest run of `_complete_search_index`."""
         self._unsent: dict[str, str] = {}
         """Drafts by channel that are not stored yet."""
         self._changing_drafts = threading.Lock()
@@ -163,7 +163,7 @@ class Cabal:
         """Return the details shown around the messages of a channel. `authors` wrote the loaded messages."""
 
         def read(store: CableStore) -> ChannelDetails:
-            with store.snapshot() as state:  # a snapshot does not search all texts for mentions first
+            with store.snapshot() as state:  # without a snapshot, the store would search all texts for mentions first
                 return ChannelDetails(
                     self._members(store, state, channel),
                     frozenset(message.hash for message in state.mentions(MAX_MENTIONS, channel=channel).messages),
@@ -194,7 +194,7 @@ class Cabal:
         return found
 
     def _complete_search_index(self) -> None:
-        """Index the posts that a search did not index, and remove the words of removed messages."""
+        """Index the posts that the last search left unindexed, and remove the words of removed messages."""
         with suppress(CableStoreError):
             self._keeper.run(lambda store: store.update_search_index(progress=self._keeper.follower.pause))
 
@@ -248,12 +248,12 @@ class Cabal:
 
     @property
     def unsent_drafts(self) -> dict[str, str]:
-        """Drafts by channel that are not stored yet."""
+        """Drafts that are not in the store yet, by channel."""
         with self._changing_drafts:
             return dict(self._unsent)
 
     def _send_drafts(self) -> None:
-        """Write the drafts that a lost store did not receive."""
+        """Write the drafts that could not be written while the store was lost."""
         with suppress(RuntimeError):  # the client exits
             for channel, text in self.unsent_drafts.items():
                 self._writes.submit(self._keeper.run, partial(self._send_draft, channel, text))

@@ -90,7 +90,7 @@ class PendingChanges:
             self._on_changes()
 
     def note_state(self) -> None:
-        """Report that the state of the connection changed. Drawing it does not delay messages."""
+        """Report that the state of the connection changed, separately from changes, so that it does not delay them."""
         if self._on_state is not None:
             self._on_state()
 

@@ -60,7 +60,7 @@ class Drafts:
             self._client.do(self._write)
 
     def keep(self, place: CabalChannel, text: str) -> None:
-        """Record a text that cannot be sent as the draft of a channel, unless an unwritten draft of it exists."""
+        """Record a text that cannot be sent as the draft of a channel, unless the channel has an unwritten draft."""
         if not self._unwritten.get(place):
             self._unwritten[place] = text
             self._client.do(self._write)

@@ -1,4 +1,4 @@
-"""Node of a cabal in a thread of the client, and the state of any node of this process.
+"""Node of a cabal in a thread of the client. `RunningNode` holds the state of any node of this process.
 
 The node uses a separate event loop, so that the posts of peers do not delay key presses.
 """

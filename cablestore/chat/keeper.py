@@ -27,7 +27,7 @@ class OpenStore:
     """Store that is open in this or another process, and the node that connects the store to peers."""
 
     def __init__(self, store: CableStore, node: WatchedNode) -> None:
-        """Use a store until `closing` is closed."""
+        """Use a store. Close it through `closing`."""
         self.store: Final = store
         self.node: Final = node
         self.closing: Final = ExitStack()
@@ -37,7 +37,7 @@ class OpenStore:
 
     @classmethod
     def here(cls, store: CableStore, hosted: HostedNode | None = None) -> Self:
-        """Return a store of this process. `closing` closes it after the node."""
+        """Return a store of this process. `closing` closes the node first, then the store."""
         opened = cls(store, WatchedNode() if hosted is None else hosted.watched)
         opened.closing.callback(store.close)
         if hosted is not None:

@@ -60,7 +60,7 @@ def links_in(text: str) -> list[Link]:
 
 
 def _scanned(text: str, start: int) -> tuple[int, bool]:
-    """Return the end of a link, and True if the link hides its target."""
+    """Return the end of a link that begins at `start`, and True if the link may hide its target."""
     depth = dict.fromkeys(_OPENERS.values(), 0)
     for at in range(start, len(text)):
         character = text[at]

@@ -10,12 +10,12 @@ from cablestore.store.results import ReadState
 from cablestore.store.store import CableStore
 
 _MOST_PAGES = 10
-"""Maximum number of pages to read. Pages that contain only hidden messages are empty."""
+"""Maximum number of pages to read. A page is empty if all its messages are hidden, so one page may not suffice."""
 
 
 def latest_mentions(store: CableStore, limit: int) -> list[Mention]:
     """Return up to `limit` visible messages of others that mention the user, newest first."""
-    with store.snapshot() as state:  # a snapshot does not search all texts first
+    with store.snapshot() as state:  # without a snapshot, the store would search all texts for mentions first
         messages: list[Message] = []
         cursor = None
         for _ in range(_MOST_PAGES):

@@ -1,4 +1,4 @@
-"""Actions on one message: copy, hide, show again, delete. The user chooses them from a menu, not by letters."""
+"""Actions on one message: copy, hide, show again, delete. The user chooses them from a menu, not with letter keys."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class MessageActions:
     async def delete_last(self, place: CabalChannel) -> None:
         """Request confirmation to delete the user's last message.
 
-        Raises CableStoreError if the message is not near the end.
+        Raises CableStoreError if the message is not near the end of the channel.
         """
         open_cabal = self._client.cabal_of(place)
         page = await open_cabal.page(place.channel, PAGE_MESSAGES)

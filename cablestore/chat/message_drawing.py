@@ -47,7 +47,7 @@ class MessageDrawing:
     note: Sequence[str]
     """Lines that are shown instead of messages."""
     position: str
-    """Position of the view, shown in the last line; "" at the end of the channel."""
+    """Position of the view, shown in the last line, or "" at the end of the channel."""
 
     def line(self, y: int) -> Strip:
         """Return a line of the view."""

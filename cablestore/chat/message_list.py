@@ -28,7 +28,7 @@ _OF_A_TEXT: Final = frozenset({"enter", *_FOLDS})
 _WIDE: Final = 60
 """Minimum width of the view, in columns, for longer names."""
 _DIGITS_WIDTH: Final = 5
-"""Additional columns for names while some of them show digits of keys."""
+"""Additional columns for names while a name is shown with digits of its user's key."""
 
 
 class MessageList(Widget):
@@ -430,7 +430,7 @@ class MessageList(Widget):
 
     @property
     def _mark(self) -> MarkedPart | None:
-        """Selected part, limited to the view if the mouse went beyond it. None without a selection."""
+        """Selected part, limited to the view if the mouse went beyond it, or None without a selection."""
         if (selection := self.text_selection) is None:
             return None
         start = selection.start or Offset(0, self.top)

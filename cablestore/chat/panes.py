@@ -23,7 +23,7 @@ HINTS: Final = {
     "without a name": "/nick NAME sets your name   {help} help",
     "typing": "{help} help",
 }
-"""Keys in the last line for each activity of the user. Keys of actions are in braces."""
+"""Text about keys in the last line, for each activity of the user. Names of actions in braces become their keys."""
 
 
 class Panes:
@@ -42,7 +42,7 @@ class Panes:
         return Folds(place, self._unfolded)
 
     def fold(self, cabal: int) -> None:
-        """Show or fold the channels of a cabal that are not joined."""
+        """Toggle whether the list contains the channels of a cabal that are not joined."""
         self._unfolded ^= {cabal}
 
     def show_lists(

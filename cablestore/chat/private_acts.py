@@ -103,7 +103,7 @@ def _named(store: CableStore, target: bytes) -> str:
 
 
 def restrictions(store: CableStore) -> list[Restriction]:
-    """Return the hidden and blocked users and messages, oldest first, with author, time and reason."""
+    """Return the hidden and blocked users and messages, in order of the actions that hide or block them."""
     moderator, found = store.moderation, list[Restriction]()
     for context in (None, *moderator.contexts()):
         for judged in moderator.in_force(context):

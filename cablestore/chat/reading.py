@@ -39,7 +39,7 @@ class Reading:
         self._watched = watched
         self._state = ReadState()
         self._problem = ""
-        """Error of the last attempt to mark messages as read, "" after a success."""
+        """Error of the last attempt to mark messages as read, or "" after a success."""
 
     async def begin(self) -> None:
         """Switch to another channel, and put the line before its first unread message."""
@@ -124,8 +124,8 @@ class Reading:
     def _first(self, unread: Sequence[MessageCursor]) -> MessageCursor:
         """Return the cursor of the first of these messages in display order.
 
-        An answer from a slow clock has an early cursor, but is not displayed first. Unread messages before all loaded
-        messages come first.
+        An answer whose author's clock is slow has an early cursor, but is displayed after the message that it answers.
+        Unread messages before all loaded messages come first.
         """
         held = [message.cursor for message in self._watched.messages.timeline.messages]
         is_above = self._watched.messages.timeline.has_older and unread[0] < min(held, default="")

@@ -30,7 +30,7 @@ class TerminalClosed(Message):
 
 
 class Terminal(LinuxDriver):
-    """Textual's driver, extended to accept pastes of any bytes and an output that is closed."""
+    """Textual's driver, extended to accept pastes of any bytes and to survive a closed output."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)

@@ -66,7 +66,7 @@ class Timeline:
     # --- pages ---------------------------------------------------------------------------------
 
     def set_newest(self, page: Sequence[Message], *, has_older: bool, keeps_older: bool = False) -> None:
-        """Set the newest page, newest first. With `keeps_older`, keep older messages that precede it without a gap."""
+        """Replace all messages by the newest page, given newest first. `keeps_older` keeps older adjacent messages."""
         found = list(reversed(page))
         kept: list[Message] = []
         if keeps_older and has_older and found and not self.has_newer:
@@ -80,13 +80,13 @@ class Timeline:
         self._drop_oldest()
 
     def set_window(self, page: Sequence[Message], *, has_newer: bool) -> None:
-        """Replace all loaded messages, oldest first."""
+        """Replace all loaded messages by a page, given oldest first."""
         self.messages = list(page)
         self.is_read = True
         self.has_newer = has_newer
 
     def add_older(self, page: Sequence[Message], *, has_older: bool) -> None:
-        """Add a page before the first message, newest first. Remove the newest messages above MAX_HELD."""
+        """Add a page, given newest first, before the first message. Remove the newest messages above MAX_HELD."""
         self.messages = [*reversed(page), *self.messages]
         self.has_older = has_older
         if len(self.messages) > MAX_HELD:
@@ -94,7 +94,7 @@ class Timeline:
             self.has_newer = True
 
     def add_newer(self, page: Sequence[Message], *, has_newer: bool) -> None:
-        """Add a page after the last message, oldest first. Remove the oldest messages above MAX_HELD."""
+        """Add a page, given oldest first, after the last message. Remove the oldest messages above MAX_HELD."""
         self.messages = [*self.messages, *page]
         self.has_newer = has_newer
         self._drop_oldest()

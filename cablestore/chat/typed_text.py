@@ -19,11 +19,11 @@ _CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _COMMITTED: Final = re.compile(r"\x1b\[(?:0;[\d:]*;([\d:]+)|[\d:]+;[12]?(?::1)?;(\d+:[\d:]+))u")
 """Text of an input method, or of one key with several characters, in kitty's keyboard protocol."""
 _OTHER_LAYOUTS: Final = re.compile(r"(?<=\x1b\[)(\d+):[\d:]*(?=[;u])")
-"""Key with the keys of other layouts. The client did not request these."""
+"""Report of a key that also contains its codes in other layouts, which the client did not request."""
 _MAX_PASTED: Final = 8 * MAX_TYPED
 """Maximum length of a paste in memory: eight times the accepted length, because control characters are removed."""
 _MAYBE_BEGINS: Final = re.compile(r"\x1b(?:\[[\d:;]*)?\Z")
-"""Sequence at the end of a read that may continue in the next read."""
+"""Incomplete sequence at the end of a read, which may continue in the next read."""
 
 
 class Paste(NamedTuple):
@@ -82,7 +82,7 @@ class TerminalInput:
         self._held = pasted
 
     def flush(self) -> Iterator[str]:
-        """Yield the held input as a key, after a pause. A paste is never split, because its parts would act as keys."""
+        """Yield the held input as a key. Called after a pause. A paste is never split: its parts would act as keys."""
         if self._held and not self._is_pasting:
             keys, self._held = self._held, ""
             yield keys

@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 
 def key_of(cabal_key: str | None) -> bytes | None:
-    """Return the bytes of the value of --cabal-key, None without it."""
+    """Return the cabal key that --cabal-key contains, or None without this option."""
     return None if cabal_key is None else bytes.fromhex(cabal_key)
 
 
 def address(text: str) -> tuple[str, int]:
-    """Return host and port of IP:PORT. Raises UsageError."""
+    """Return the host and the port of IP:PORT. Raises UsageError for other text."""
     host, _, port = text.rpartition(":")
     if not host or not (port.isascii() and port.isdecimal() and len(port) <= 5) or int(port) > 65_535:
         raise click.UsageError(f"invalid address {text!r}: expected IP:PORT, such as 127.0.0.1:9025")

@@ -87,7 +87,7 @@ def announce(store: CableStore, out: Output, link: str) -> None:
 
 
 def announce_new(store: CableStore, link: str) -> bytes | None:
-    """Announce a link. Return the hash of the post, None if the newest announcement has the same link."""
+    """Announce a link. Return the hash of the post, or None if the newest announcement has the same link."""
     newest, wanted = member.newest_announcement(store, own_key(store)), parse_link(link)
     return None if newest is not None and newest[1].link == wanted else member.announce(store, wanted)
 

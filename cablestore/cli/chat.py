@@ -59,7 +59,7 @@ class FurtherCabal(ParamType[tuple[Path, Path | None]]):
 
 
 def _own_file() -> Path | None:
-    """Return the user's settings file of the client, None if it does not exist."""
+    """Return the user's settings file of the client, or None if it does not exist."""
     try:
         path = user_config_path("cablestore", appauthor=False) / "chat.toml"
     except RuntimeError:  # the user has no name, and HOME is not set
@@ -68,7 +68,7 @@ def _own_file() -> Path | None:
 
 
 def _read_settings(_: click.Context, __: click.Parameter, path: Path | None) -> ChatSettings:
-    """Return the settings in a file, by default the user's settings file. Raises UsageError."""
+    """Return the settings in a file, by default the user's settings file. Raises UsageError if they are invalid."""
     path = path or _own_file()
     if path is None:
         return ChatSettings()

@@ -29,10 +29,10 @@ from cablestore.store.store import CableStore
 CLIENT: Final = "chat"
 """Name of a client as the owner of a store."""
 _BEGIN_WAIT_S: Final = 5.0
-"""Time to wait until the process that has the store open serves it. Two clients may start at once."""
+"""Time to wait until the process that has the store open serves it: another client may just have opened it."""
 _POLL_EVERY_S: Final = 0.1
 _ANSWER_WAIT_S: Final = 5.0
-"""Time after which the client reports that this process does not answer."""
+"""Time after which the client reports that the process that has the store open does not answer."""
 
 
 class CabalChoice(NamedTuple):

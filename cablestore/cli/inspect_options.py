@@ -49,7 +49,7 @@ inspect_options = all_of(
 
 
 def inspect_settings_of(chosen: dict[str, Any]) -> InspectSettings | None:
-    """Return the settings of the page that options select, None without --inspect. Raises ArgumentError."""
+    """Return the settings of the page, or None without --inspect. Raises ArgumentError if they are invalid."""
     address = chosen.get("inspect")
     if address is None:
         return None

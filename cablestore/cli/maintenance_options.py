@@ -26,7 +26,7 @@ def keep_rule(text: str) -> str:
 
 @text_value("age", int)
 def age(text: str) -> int | None:
-    """Return an age in milliseconds, None for `forever`."""
+    """Return an age in milliseconds, or None for `forever`."""
     return None if text == _FOREVER else duration.convert(text, None, None)
 
 

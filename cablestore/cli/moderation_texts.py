@@ -44,7 +44,7 @@ class UserNames:
         self._own_key: Final = store.public_key
 
     def of(self, user: bytes) -> str:
-        """Return "you", or the name of a user with digits of the key, because names can be forged."""
+        """Return "you" for the local user, otherwise the name with digits of the key, because names can be forged."""
         if user == self._own_key:
             return "you"
         if user not in self._names:
@@ -74,7 +74,7 @@ def what(act: ModerationAct) -> str:
 
 
 def action_filter(with_undone: bool) -> Callable[[Decision], bool]:
-    """Return a filter of actions to list: all, or only actions that do not undo another action."""
+    """Return a filter for the actions to list. Without `with_undone`, it excludes actions that undo another action."""
 
     def is_doing(judged: Decision) -> bool:
         act = judged.act

@@ -52,7 +52,10 @@ def store_option(meaning: str) -> Callable[[Callable[..., Any]], Callable[..., A
 
 
 def on_mount(target: str) -> Callable[[click.Command], click.Command]:
-    """Add --require-mount to a command that writes into its parameter `target`. Apply it as the outermost decorator."""
+    """Add --require-mount to a command. `target` names the parameter with the folder to which the command writes.
+
+    Apply this as the outermost decorator.
+    """
 
     def add(command: click.Command) -> click.Command:
         run = command.callback

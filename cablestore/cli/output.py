@@ -177,5 +177,5 @@ NO_PROBLEMS: Final = "no problems found"
 
 
 def no_problems(*, signatures: bool) -> str:
-    """Return the verdict of a successful check. It mentions signatures that were not verified."""
+    """Return the verdict of a successful check. If `signatures` is False, it says that signatures were not verified."""
     return NO_PROBLEMS if signatures else f"{NO_PROBLEMS}; signatures not verified (use --signatures)"

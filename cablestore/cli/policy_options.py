@@ -33,7 +33,7 @@ def storage_size(text: str) -> int:
 
 @text_value("command", tuple)
 def program(text: str) -> tuple[str, ...]:
-    """Return the words of a command whose program exists."""
+    """Split a command into words. Raises ValueError if its program is missing or not executable."""
     words = tuple(shlex.split(text))
     if not words or shutil.which(words[0]) is None:
         found = safe(words[0][:80]) if words else ""

@@ -280,7 +280,7 @@ def _act_fields(store: CableStore, out: Output, done: str, act: ModerationAct) -
 
 
 def _dropped_fields(store: CableStore, out: Output, digest: bytes) -> dict[str, Any]:
-    """Return the known fields of a dropped post. Raises UsageError if it is unknown."""
+    """Return the known fields of a dropped post. Raises UsageError if the post is unknown."""
     known = store.moderation.dropped_post(digest)
     if known is None:
         raise click.UsageError(f"post {digest.hex()} not found")

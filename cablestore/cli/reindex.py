@@ -221,7 +221,7 @@ def _stored(path: Path | None, names: Sequence[str]) -> Sequence[str]:
 
 
 def spark_of(chosen: dict[str, Any]) -> SparkOptions:
-    """Return the options of Spark that the parameters of `spark_options` select. Raises UsageError."""
+    """Return the options of Spark that `spark_options` select. Raises UsageError if they are invalid or conflict."""
     from cablestore.reindex.stages import SparkOptions  # noqa: PLC0415 - as above
 
     pairs = [setting.partition("=") for setting in chosen["settings"]]

@@ -16,7 +16,7 @@ ARGUMENTS: Final = "cablestore.arguments"
 
 
 class SectionedCommand(click.Command):
-    """Command whose help lists options in sections. It stores its arguments."""
+    """Command whose help lists options in sections. It stores its arguments in the context under `ARGUMENTS`."""
 
     def __init__(self, *args: Any, sections: Mapping[str, Iterable[str]], **settings: Any) -> None:
         """`sections` maps titles to the names of options. All other options are listed last, as "Options"."""

@@ -111,7 +111,7 @@ _SETTINGS: Final = {_option_name(setting): setting for setting in fields(NodeSet
 
 
 def _option(name: str, setting: Field[Any]) -> Callable[[Any], Any]:
-    """Return the option that sets a field. Its type depends on the type and the unit of the field."""
+    """Return the option that sets a field. The option's type depends on the type and the unit of the field."""
     default: Any = setting.default
     meaning, unit = setting.metadata["help"], setting.metadata["unit"]
     if isinstance(default, bool):
@@ -138,9 +138,10 @@ CHANGEABLE: Final = frozenset(
 
 
 def invited(chosen: dict[str, Any], known: Invitation | None = None) -> Invitation | None:
-    """Return the invitation that options select, and set its key as the option --cabal-key. Raises ArgumentError.
+    """Return the invitation that options select, and set its key as the option --cabal-key.
 
-    `known` is an invitation that was already read from standard input. Returns None without --invitation.
+    `known` is an invitation that was already read from standard input. Returns None without --invitation. Raises
+    ArgumentError for an invalid invitation, and UsageError if --cabal-key names another key.
     """
     path = chosen.pop("invitation")
     if path is None:

@@ -41,7 +41,8 @@ class ServePlan(NamedTuple):
 def plan_of(params: Mapping[str, Any], known: Invitation | None = None) -> ServePlan:
     """Return the plan for the parameters of `serve`.
 
-    `known` is an invitation that was already read from standard input. Raises SettingsError, UsageError and ArgumentError.
+    `known` is an invitation that was already read from standard input. Raises SettingsError, UsageError or
+    ArgumentError for invalid or conflicting parameters.
     """
     chosen = dict(params)
     if (chosen["reconcile_listen"] or chosen["reconcile_connect"]) and not chosen["reconcile"]:

@@ -52,7 +52,7 @@ class ServePages(Closable):
     def open(self) -> StatusPages | None:
         """Open the pages once, print their address, and return them.
 
-        Return None without --metrics. Raises NodeError. Do not call this in an event loop.
+        Return None without --metrics. Raises NodeError if they cannot listen. Do not call this in an event loop.
         """
         if self._wanted is not None and self._pages is None:
             wanted = self._wanted
@@ -67,7 +67,7 @@ class ServePages(Closable):
 
 
 async def _by_address(wanted: Address) -> Address:
-    """Return a listening address with a numeric host. Raises NodeError."""
+    """Return a listening address with a numeric host. Raises NodeError if the host cannot be looked up."""
     try:
         return Address((await RESOLVER.texts(wanted.host))[0], wanted.port)
     except (OSError, ValueError) as error:  # ValueError: not a valid host name
@@ -75,7 +75,7 @@ async def _by_address(wanted: Address) -> Address:
 
 
 def open_served(path: Path, pages: ServePages, *, create: bool, manager: ServiceManager | None = None) -> CableStore:
-    """Open the store of `serve`. Rebuild outdated views first. A signal then leaves the store unchanged.
+    """Open the store of `serve`. Rebuild outdated views first. A signal during the rebuild leaves the store unchanged.
 
     Raises OpenError if posts would be lost, so that a service manager does not try again.
     """
@@ -121,14 +121,14 @@ def _open_when_free(path: Path, *, create: bool) -> CableStore:
 
 
 def _stored_posts(path: Path) -> int:
-    """Return the number of posts at the last close, 0 if unknown."""
+    """Return the number of posts when the store was last closed, or 0 if it is unknown."""
     header = peek(path)
     closed = None if header is None else find_evidence(path / header.generation, is_open=True).closed
     return 0 if closed is None else closed.posts
 
 
 class _RebuildProgress(Closable):
-    """Progress of the rebuild of a store. Programs that connect to the store receive it as an error."""
+    """Progress of the rebuild of a store. Programs that connect to the store receive the progress as an error."""
 
     def __init__(self, path: Path, manager: ServiceManager) -> None:
         self._path = path

@@ -111,7 +111,7 @@ class StopSignals:
             time.sleep(_POLL_EVERY_S)
 
     def catch_on_loop(self) -> asyncio.Future[signal.Signals]:
-        """Catch the signals in the running event loop. Return a future of the stopping signal."""
+        """Catch the signals in the running event loop. Return a future for the first signal that ends the command."""
         loop = asyncio.get_running_loop()
         received: asyncio.Future[signal.Signals] = loop.create_future()
         for each in self._handlers_before:

@@ -151,7 +151,7 @@ def offered(store: CableStore, owner: str, node: WatchedNode) -> Iterator[None]:
 
 
 def node_of(store: CableStore) -> WatchedNode | None:
-    """Return the node that connects a store to peers, None if its process does not run a node."""
+    """Return the node that connects a store to peers, or None if its process does not run a node."""
     if type(store) is CableStore:  # type checkers also see a RemoteStore as a CableStore
         return None
     from cablestore.remote.store import RemoteStore  # noqa: PLC0415 - most commands do not need it

@@ -8,7 +8,7 @@ from pathlib import Path
 
 if __name__ == "__main__":
     own_folder = str(Path(__file__).resolve().parent)
-    # Python puts a script's folder first, where its modules would hide packages with the same names.
+    # Python puts this script's folder first on sys.path, where its modules would hide packages with the same names.
     sys.path[:] = [entry for entry in sys.path if not entry or str(Path(entry).resolve()) != own_folder]
 
     from cablestore.cli import main

@@ -49,7 +49,10 @@ else:
 
 
 class TextValue(ParamType[T]):
-    """Type of values of the class `made`, which `parse` returns. `parse` raises ValueError with the reason."""
+    """Type that converts strings to objects of the class `made` with `parse`.
+
+    `parse` raises ValueError with the reason.
+    """
 
     def __init__(self, name: str, made: type, parse: Callable[[str], T]) -> None:
         self.name = name
@@ -86,7 +89,7 @@ class PathValue(click.Path):
         super().__init__(exists=exists, file_okay=not is_folder, allow_dash=allow_dash, path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the path. With `is_folder`, the path is absolute. Raises ArgumentError."""
+        """Return the path, absolute with `is_folder`. Raises ArgumentError for a path that no file system allows."""
         if isinstance(value, Path):
             return value  # a default, which another option may replace
         text = os.fsdecode(value)
@@ -325,7 +328,7 @@ def java_memory(text: str) -> str:
 
 @text_value("master", str)
 def spark_master(text: str) -> str:
-    """Return a Spark master unchanged, if Spark supports its form."""
+    """Return a Spark master unchanged. Raises ValueError if Spark does not support its form."""
     if not re.fullmatch(r"local(-cluster)?(\[[0-9*,]+\])?|yarn|(spark|k8s)://\S+", text):
         raise ValueError(
             f'invalid Spark master "{safe(text[:100])}": expected local[2], spark://HOST:PORT, yarn or '
@@ -336,7 +339,7 @@ def spark_master(text: str) -> str:
 
 @text_value("remote", str)
 def spark_remote(text: str) -> str:
-    """Return the URL of a Spark Connect server unchanged, if Spark supports its form."""
+    """Return the URL of a Spark Connect server unchanged. Raises ValueError if Spark does not support its form."""
     if not re.fullmatch(r"sc://[^/\s]+(/[^\s]*)?", text):
         raise ValueError(f'invalid Spark Connect server "{safe(text[:100])}": expected sc://HOST:PORT')
     return text

@@ -83,13 +83,13 @@ class Stamp:
 
 @lru_cache(maxsize=16_384)
 def stamp_of(beginning: str) -> Stamp | None:
-    """Return the stamp at the beginning of a line. None if STAMP does not match, or for an invalid date or time."""
+    """Return the stamp at the beginning of a line, or None if there is none or its date or time is invalid."""
     match = STAMP.match(beginning)
     return None if match is None else _read_stamp(match)
 
 
 def _read_stamp(match: re.Match[str]) -> Stamp | None:
-    """Return the stamp of a match. None for an invalid date or time."""
+    """Return the stamp of a match, or None if its date or time is invalid."""
     said = match.groupdict()
     ms = _time_ms(match)
     if ms is None:
@@ -107,7 +107,7 @@ def _read_stamp(match: re.Match[str]) -> Stamp | None:
 
 
 def time_of_day(text: str) -> int | None:
-    """Return the milliseconds since midnight of a time like `12:34:56` or `1:05 PM`, None if it is invalid."""
+    """Return the milliseconds since midnight of a time like `12:34:56` or `1:05 PM`, or None if it is invalid."""
     match = _TIME_OF_DAY.fullmatch(text)
     return None if match is None else _time_ms(match)
 
@@ -124,7 +124,7 @@ def _time_ms(match: re.Match[str]) -> int | None:
 
 
 def real_date(year: int, month: int, day: int) -> date | None:
-    """Return a date, None if it is invalid."""
+    """Return the date of these numbers, or None if there is no such date."""
     try:
         return date(year, month, day)
     except ValueError:
@@ -156,7 +156,7 @@ class Clock:
         """Time of the last line, in milliseconds since 1970."""
 
     def begin(self, day: date, face_hours: int, zone: tzinfo) -> int:
-        """Begin a file at the start of a day, with a 12-hour or 24-hour clock. Return milliseconds since 1970."""
+        """Begin a file at the start of a day. Return that time in milliseconds since 1970."""
         self._day, self._face_ms, self._zone = day, face_hours * HOUR_MS, zone
         self._passed_ms = self.now_ms = 0
         self._is_at_begin = True
@@ -164,7 +164,7 @@ class Clock:
         return self.now_ms
 
     def tick(self, stamp: Stamp | None) -> int:
-        """Advance to the time of a line, if any. Return milliseconds since 1970.
+        """Advance to the time of a line, if it has one. Return the current time in milliseconds since 1970.
 
         A time without a date never goes back: a much earlier time means that noon or midnight has passed. A time
         with a date is trusted, except for small steps back, which are corrections.

@@ -73,7 +73,7 @@ def _date_in(text: str) -> date | None:
 
 
 def _likeliest(year: int, day: int, text: str) -> date | None:
-    """Return the date that the words of a text name in one language; None if it is invalid or ambiguous.
+    """Return the date that the words of a text name in one language, or None if it is invalid or ambiguous.
 
     Languages in which a word is a weekday precede languages in which only the month is known. Languages whose weekday
     matches the date come first. Among equal languages, the majority decides.

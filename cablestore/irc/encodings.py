@@ -43,7 +43,10 @@ _CODES: Final = re.compile(
 
 
 def encoding_of(head: bytes) -> str:
-    """Return the encoding of a file's lines that are not UTF-8, from its first bytes. UTF-8 if all lines are UTF-8."""
+    """Detect the encoding of a file's lines that are not UTF-8 from its first bytes.
+
+    Return UTF-8 if all lines are UTF-8.
+    """
     for mark, name in _MARKS.items():
         if head.startswith(mark):
             return name

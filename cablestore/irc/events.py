@@ -30,8 +30,8 @@ def unit_of(timestamp_ms: int) -> int:
 class LogEvent(NamedTuple):
     """Action of a nick. `text` is the text of the post, or the new nick.
 
-    `unit_ms` is the precision of the time. `line` is the whole line if it is an action only for a nick in the channel,
-    otherwise empty.
+    `unit_ms` is the precision of the time. `line` is the whole line if the line is an action only when its nick is in
+    the channel. Otherwise, it is empty.
     """
 
     kind: LineKind

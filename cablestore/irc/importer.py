@@ -1,4 +1,4 @@
-"""Import of chat logs into a store: it skips stored lines, stores other lines, and counts both."""
+"""Import of chat logs into a store. Lines that are already stored are skipped."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _counted(posts: Iterator[Post], report: ImportReport) -> Iterator[Post]:
 
 
 def _events_of(log: LogFile, found: LogStream, report: ImportReport) -> Iterator[LogEvent]:
-    """Yield the events of a file, up to a line with an unreadable date, after which times are unknown."""
+    """Yield the events of a file. Stop at a line with an unreadable date, because the times after it are unknown."""
     reader = EventReader(report.skips, log.day, log.format.face_hours, log.zone)
     report.files += 1
     for number, text in _usable_lines(log, found, report):
@@ -178,7 +178,7 @@ def import_logs(
 ) -> ImportReport:
     """Store the lines of logs. Skip lines that are already stored from any log with the same seed phrase.
 
-    Call it again after an interruption.
+    To resume after an interruption, call this again.
     """
     report, found = ImportReport(), list(logs)
     _keep_names(store, found)

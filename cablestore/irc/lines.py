@@ -69,7 +69,7 @@ class LogFormat:
     has_dates_in_words: bool = False
     """True if lines begin with a date in words in brackets, before the time."""
     marks_channels: bool = True
-    """True if its client writes the mark of a channel, such as `#`, into file names."""
+    """True if the client with this format writes the mark of a channel, such as `#`, into file names."""
 
     def parse(self, line: str) -> LogLine | None:
         """Parse a line. Return None if no rule matches."""

@@ -143,7 +143,7 @@ def conversation_of(path: PurePath, root: PurePath, line_channel: str) -> Conver
 
 
 def _network_above(path: PurePath, index: int, root: PurePath) -> tuple[str, bool]:
-    """Return the network after which a folder above a channel is named, and True if this is certain.
+    """Return the network that the name of a folder above a channel identifies, and True if this is certain.
 
     Returns "" if no folder may be a network. A folder above the given path is a network only if its name is known.
     """
@@ -167,9 +167,10 @@ def _network(name: str) -> str:
 def is_private(conversation: Conversation, files: Iterable[LogEvidence], *, marks: bool, is_among_marked: bool) -> bool:
     """Return True for a private conversation, given the evidence of all its files.
 
-    `marks` is True if its client marks channels in file names. `is_among_marked` is True if other files of the import
-    are marked. A conversation of at most two nicks without evidence for a channel is private if its client marks
-    channels.
+    `marks` is True if the conversation's client marks channels in file names, `is_among_marked` if other files of the
+    import are marked. Without evidence for a channel, an unmarked conversation is private in three cases:
+    `is_among_marked` is True, a speaker has the name of the conversation, or `marks` is True and there are at most two
+    speakers.
     """
     found = list(files)
     if conversation.is_marked:

@@ -40,7 +40,7 @@ def stem(nick: str) -> str:
 
 
 def _label(nick: str, number: int = 1) -> str:
-    """Return the string from which the key of person `number` with a nick is derived."""
+    """Return the string from which a person's key is derived. `number` distinguishes people with the same nick."""
     whole = nick.translate(_FOLDED)
     label = whole.rstrip("_") or whole
     return label if number == 1 else f"{label}\0{number}"
@@ -64,7 +64,7 @@ class Person:
     _met: set[int] = field(default_factory=set)
 
     def take(self, nick: str, at_ms: int, file: int) -> None:
-        """Record that the person uses a nick from this time. `file` is the number of the log, 0 for the store."""
+        """Record that the person uses a nick from this time. `file` is the number of the log, or 0 for the store."""
         insort(self._times, (at_ms, nick, file))
 
     @property
@@ -73,14 +73,14 @@ class Person:
         return bool(self._times)
 
     def nick_at(self, at_ms: int) -> str:
-        """Return the nick at a time, "" before the first nick."""
+        """Return the nick at a time, or "" before the first nick."""
         if self._times and self._times[-1][0] <= at_ms:
             return self._times[-1][1]
         index = bisect_right(self._times, at_ms, key=_time_of)
         return self._times[index - 1][1] if index else ""
 
     def meets_stored_name(self, at_ms: int) -> bool:
-        """Return True if the nick at a time is from a stored post/info that was not met before."""
+        """Return True if the nick at a time is from a stored post/info, at the first call for this post/info only."""
         index = bisect_right(self._times, at_ms, key=_time_of)
         if not index or self._times[index - 1][2] or self._times[index - 1][0] in self._met:
             return False
@@ -98,7 +98,7 @@ class Person:
         return any(at_ms <= before_ms and stem(name) == nick_stem for at_ms, name, _ in self._times)
 
     def begins_after(self, at_ms: int, nick_stem: str) -> bool:
-        """Return True if the person first appears later, with a nick with this stem."""
+        """Return True if the person's first nick has this stem, and was taken after this time."""
         return bool(self._times) and self._times[0][0] > at_ms and stem(self._times[0][1]) == nick_stem
 
 
@@ -124,7 +124,7 @@ class Roster:
         return self._by_stem.get(nick_stem, [])
 
     def take(self, person: Person, nick: str, at_ms: int, file: int = 0) -> None:
-        """Record that a person uses a nick from this time. `file` is the number of the log, 0 for the store."""
+        """Record that a person uses a nick from this time. `file` is the number of the log, or 0 for the store."""
         person.take(nick, at_ms, file)
         self._list(person, nick)
 

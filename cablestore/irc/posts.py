@@ -41,9 +41,9 @@ class LogConverter:
     """Number of post/infos of the log that are already stored."""
 
     def begin_file(self, number: int, tips: tuple[bytes, ...] | None, *, is_later: bool = True) -> None:
-        """Begin a file. `tips` are the posts before it in the store, None if it continues the previous file.
+        """Begin a file. `tips` are the stored posts before the file, or None if the file continues the previous file.
 
-        `is_later` is True if it begins after the previous file: people who were present may still be present.
+        If `is_later`, the file begins after the previous file, and people who were present may still be present.
         """
         self._file, self._time_ms = number, _NEVER
         if tips is not None:
@@ -54,7 +54,7 @@ class LogConverter:
     def posts(self, event: LogEvent, stored: StoredPost | None) -> Iterator[Post]:
         """Yield the new posts of an event. `stored` is its stored post, if any."""
         if event.line and stored is None and folded(event.nick) not in self._present:
-            self.skips.not_understood(event.line)  # a server, not a nick
+            self.skips.not_understood(event.line)  # the name of a server, not a nick
             return
         if stored is not None:
             self._advance(stored.timestamp_ms)

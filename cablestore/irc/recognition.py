@@ -27,9 +27,10 @@ _CERTAIN_EVENT: Final = re.compile(r"\S+ (?:.* )?\(\S+@\S+\) has (?:joined [#&]\
 def recognise(lines: Iterable[str], where: str, *, is_named_by_day: bool = False) -> LogFormat:
     """Return the format that parses most of the first lines. Raises NotALogError if it parses fewer than half of them.
 
-    Among equal formats, the format with fewer actions wins, because an action may have any form. Then further lines
-    decide, then the order of FORMATS. Empty lines do not count. Further lines do not decide for logs with a day such as
-    2022-01-31 in their name, for compatibility with earlier imports.
+    If several formats parse the same number of lines, the format that parses the fewest of them as actions wins,
+    because an action may have any form. Then further lines decide, then the order of FORMATS. Empty lines do not count.
+    Further lines do not decide for logs with a day such as 2022-01-31 in their name, for compatibility with earlier
+    imports.
     """
     rest = (line for line in lines if line.strip())
     sample = list(islice(rest, SAMPLE_LINES))

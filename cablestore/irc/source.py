@@ -139,7 +139,7 @@ class _Held:
             self.pop(self._before)
 
     def pop(self, turn: int) -> LogStream | None:
-        """Remove and return a kept file; None if it is not kept."""
+        """Remove and return a kept file, or None if it is not kept."""
         if turn not in self._packed:
             return None
         found, packed = self._packed.pop(turn)
@@ -171,7 +171,7 @@ def _damage(name: PurePath) -> Iterator[None]:
     """Convert exceptions of decompressors and archives to an error with the file's name."""
     try:
         yield
-    except ArgumentError:  # it names the file
+    except ArgumentError:  # the error already names the file
         raise
     except OSError as error:
         if error.errno is not None:  # an I/O error, not an error of a decompressor
@@ -335,13 +335,13 @@ def _tar_entries(name: PurePath, file: IO[bytes]) -> Iterator[tuple[PurePath, IO
                 yield path, content, entry.size
             forward.begin_header()
     if forward.last_block.strip(b"\0") or not forward.last_block:
-        raise _damaged(name)  # an archive ends with a block of zeros
+        raise _damaged(name)  # the block of zeros at the end of an archive is missing
     while file.read(_CHUNK_SIZE_BYTES):
         pass
 
 
 def _kind_of(entry: tarfile.TarInfo) -> str:
-    """Return the kind of an entry in words, "" for a file or a folder."""
+    """Return the kind of an entry in words, or "" for a file or a folder."""
     if entry.issym() or entry.islnk():
         return "a link"
     if entry.ischr() or entry.isblk():
@@ -413,7 +413,7 @@ def _zip_entries(reading: _Reading, name: PurePath, file: IO[bytes]) -> Iterator
             unreadable = ArgumentError(
                 f"{name} uses an unsupported compression for {_shown(entry.filename)}. Extract the archive first"
             )
-            if entry.compress_type == zipfile.ZIP_LZMA:  # its dictionary may use any amount of memory
+            if entry.compress_type == zipfile.ZIP_LZMA:  # an LZMA dictionary may use any amount of memory
                 raise unreadable
             try:
                 content = archive.open(entry)
@@ -423,7 +423,7 @@ def _zip_entries(reading: _Reading, name: PurePath, file: IO[bytes]) -> Iterator
                 stream = _counted(reading, path, content)
                 yield path, stream, entry.file_size
                 while stream.read(_CHUNK_SIZE_BYTES):
-                    pass  # until its checksum is verified
+                    pass  # read to the end, so that the checksum is verified
 
 
 def _counted_entry(name: PurePath, entries: int) -> int:

@@ -1,8 +1,8 @@
 """Stored lines: comparison by time, nick and text with the posts of other imported logs.
 
 Two logs of one channel are either parts of one log, whose times are equal, or logs of two programs. The clocks of
-programs differ by seconds, and a program may write times without seconds. Equal lines are counted: if two of three are
-stored, one line is new.
+programs differ by seconds, and a program may write times without seconds. Equal lines are counted: if two of three
+equal lines are stored, the third is new.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class StoredChannel:
         return tuple(digest for _, digest in [row for row in [next(rows, None)] if row])
 
     def match(self, events: Sequence[LogEvent]) -> list[StoredPost | None]:
-        """Return the stored post of each event in a part of a file, None for new events."""
+        """Return the stored post of each event in a part of a file, or None for new events."""
         matching = _Matching(events, self._around(events))
         matching.match_equal_times()
         matching.match_other_program()
@@ -160,10 +160,10 @@ class _Matching:
                 self.found[index] = found
 
     def match_other_program(self) -> None:
-        """Match lines with posts whose times differ, if another program wrote the log of the posts.
+        """Match lines with posts whose times differ by seconds, if another program wrote the log of the posts.
 
-        Another program wrote them if only one of the two logs contains seconds. Another program also wrote them if at
-        least half of the new lines between the stored posts differ from a post only by their time.
+        This is assumed if only one of the two logs contains seconds, or if at least two lines, and at least half of the
+        new lines between the stored posts, differ from a post only by their time.
         """
         near: list[tuple[int, list[StoredPost], StoredPost]] = []
         for index, event, posts in self._open():
@@ -217,7 +217,7 @@ def _is_same_time(event: LogEvent, timestamp_ms: int) -> bool:
 
 
 def _distance_ms(event: LogEvent, timestamp_ms: int) -> int:
-    """Return the time between an event's and a post's second or minute, 0 if these overlap."""
+    """Return the gap between the second or minute of an event and that of a post, or 0 if they overlap."""
     unit_ms, other_ms = event.unit_ms, unit_of(timestamp_ms)
     start_ms, other_start_ms = event.at_ms // unit_ms * unit_ms, timestamp_ms // other_ms * other_ms
     return max(0, start_ms - other_start_ms - other_ms, other_start_ms - start_ms - unit_ms)

@@ -37,7 +37,7 @@ _SIGNS: Final = frozenset({LineKind.JOIN, LineKind.LEAVE, LineKind.TOPIC, LineKi
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """One file of a channel's log, and the day on which it begins.
+    """One file of a channel's log, and the time at which it begins.
 
     `path` includes the archives that contain the file, and `number` counts the files in `source`. `start_ms` is the
     time of its beginning, in milliseconds since 1970. `zone` applies to times without a zone. `channel` is the channel
@@ -95,11 +95,9 @@ def survey(paths: Iterable[Path], options: Options, names: Names = _NO_NAMES) ->
 
     Paths are files, folders, compressed files or archives. The channel of a file is the first of these that exists:
 
-    * the channel of the options
-    * the channel in its lines
-    * the channel that its path marks with `#`
-    * the channel in the lines of all other files, if they agree and its format names channels
-    * the name of the file or the folder
+    * the channel of the options * the channel in its lines * the channel that its path marks with `#` * the only
+    channel that the lines of the other files name, if the file's format names channels * the name of the file or the
+    folder
 
     The date comes from the lines, else from the path, else from the options. Raises ArgumentError for a path that does
     not exist or is empty, and if no file is a log.
@@ -140,7 +138,10 @@ def _nothing(result: Survey) -> ArgumentError:
 
 
 def _public(found: list[tuple[LogFile, bool]], options: Options, result: Survey) -> list[LogFile]:
-    """Return the logs that may be published. Record private conversations. `found` contains True for a given file."""
+    """Return the logs that may be published, and record private conversations in `result`.
+
+    `found` pairs each log with True if the user named its file.
+    """
     groups: dict[tuple[str, str], list[LogFile]] = {}
     for log, _ in found:
         groups.setdefault((log.conversation.network, log.conversation.name), []).append(log)
@@ -325,9 +326,9 @@ def _date_in_path(path: PurePath, given: date | None) -> date | None:
 
 
 def _stated(time: Stamp, *, is_first: bool) -> tuple[date, Stamp | None]:
-    """Return the day on which a log begins, given the first date in it.
+    """Return the day on which a log begins, given its first date. If nothing precedes the date, also return its stamp.
 
-    Lines before a date without a time are from the previous day.
+    A date without a time marks the change of the day, so the lines before it are from the previous day.
     """
     if is_first:
         return time.date(), time

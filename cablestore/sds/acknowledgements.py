@@ -3,8 +3,8 @@
 A message is resent until it is acknowledged.
 
 A causal history acknowledges its messages and their dependencies: a member that lists a message has delivered all its
-dependencies. A message of another member acknowledges the messages of this member that it lists. Therefore only
-dependencies of this member's messages are followed.
+dependencies. Every received message acknowledges the messages of this member that it lists. Therefore only the
+dependencies of this member's messages must be followed, not those of other members' messages.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ _RANK: Final = struct.Struct(">BI8s")
 _MEMBER: Final = 0
 _STRANGER: Final = 1
 _OTHERS_PART: Final = 3
-"""Gaps outside the order of members get one of this many attempts, even if members need all attempts."""
+"""Strangers and the second order share one of this many attempts, even if members could use all attempts."""
 _LEVELS: Final = 256
 """Number of levels of support. A request lowers the support of a gap by two senders."""
 _QUEUE_READ: Final = 8
@@ -114,7 +114,7 @@ def _unrank(state: ChannelState, sender_id: str, account: Account) -> None:
 
 
 def _rank(state: ChannelState, lane: int, account: Account, part: bytes) -> bytes:
-    """Return the key of a cause in the order. A hash that differs between members breaks ties."""
+    """Return the key by which causes are ordered. A hash breaks ties, in a different way for each member."""
     tie = hashlib.blake2b(part, digest_size=8, key=state.sender_id.encode()[:64]).digest()
     return _RANK.pack(lane, account.price, tie) + part
 
@@ -144,7 +144,7 @@ def queued(sender_id: str, due_ms: int, message_id: str) -> bytes:
 
 
 def supported(gap: Gap) -> bytes:
-    """Return the key of a gap in the order by most senders and fewest requests."""
+    """Return the key of a gap in the second order, by most senders and fewest requests."""
     level = min(MAX_SDS_CAUSES - len(gap.causes) + 2 * gap.requested, _LEVELS - 1)
     return bytes([level]) + time_part(gap.request_ms or 0) + gap.entry.message_id.encode()
 
@@ -184,7 +184,10 @@ def _named_most(state: ChannelState, now_ms: int, most: int) -> list[bytes]:
 
 
 def _of_lane(state: ChannelState, queues: Table, lane: int, now_ms: int, most: int) -> list[bytes]:
-    """Return due gaps. Each gap raises the price of its cause at once, so that equal causes take turns."""
+    """Return the due gaps of a lane.
+
+    Each returned gap raises the price of its cause, so that equal causes take turns.
+    """
     waiting: list[tuple[int, int, bytes, Iterator[bytes]]] = []
     for part, _ in state.ranks.rows(bytes([lane]), bytes([lane + 1])):
         gaps = _due_of(queues, part[_RANK.size :].decode(), now_ms)

@@ -93,12 +93,12 @@ def accept(state: ChannelState, kept: KeptMessage, lamport_ms: int, now_ms: int)
             "too many waiting messages, and the sender has the largest share of them. Send the message again later",
         )
     if gone:
-        return accept(state, kept, lamport_ms, now_ms)  # it may depend on a dropped message
+        return accept(state, kept, lamport_ms, now_ms)  # the new message may depend on a dropped message
     known = state.known(message_id)
     is_awaited = _note_arrived(state, message_id, known)
     is_named = known is not None and known.is_named
     _wait(state, place, row, unmet, by=message.sender_id, is_named=is_named, now_ms=now_ms)
-    if is_awaited:  # messages that are not later do not depend on it, whatever they list
+    if is_awaited:  # a message that is not later does not depend on this message, even if it lists it
         _deliver(state, _released(state, message_id, lamport_ms))
         if state.logged_place(message_id) is not None:  # it was in a cycle and waited only for itself
             return Received(ReceiveResult.DELIVERED, message_id)
@@ -189,7 +189,7 @@ def give_up(state: ChannelState, message_id: str, *, is_lost: bool = False) -> H
 
 
 def _unmet(state: ChannelState, message: SdsMessage, lamport_ms: int) -> list[tuple[HistoryEntry, Known | None]]:
-    """Return the dependencies that are not in the log, with their state."""
+    """Return the dependencies of a message that are not in the log, each with its state."""
     unmet: dict[str, tuple[HistoryEntry, Known | None]] = {}
     for entry in message.causal_history:
         known = state.known(entry.message_id)

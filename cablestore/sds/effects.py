@@ -14,9 +14,9 @@ class Reason(StrEnum):
 
     NEW = auto()
     RESEND = auto()
-    """No member acknowledged it."""
+    """No member acknowledged the message."""
     REPAIR = auto()
-    """Another member requested it; it may be any member's message."""
+    """Another member requested the message, which may be by any member."""
     SYNC = auto()
     EPHEMERAL = auto()
 

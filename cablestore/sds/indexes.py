@@ -1,4 +1,4 @@
-"""Addition of the indexes by sender to a channel that a version before 0.13 wrote. Pure."""
+"""Indexes by sender, added to a channel that a version before 0.13 wrote. Pure."""
 
 from __future__ import annotations
 

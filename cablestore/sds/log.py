@@ -84,7 +84,7 @@ class CausalLog(Closable, ProcessBound):
                 make_folder(path.parent)
                 make_part(path)
                 restrict(path.parent, is_own)
-            # Before LevelDB opens the folder: if LevelDB rejects a second open, it releases the lock of the first open.
+            # Lock before LevelDB opens the folder: if LevelDB rejects a second open, it releases the lock of the first.
             locked = (share_lock if read_only else lock)(
                 path / _OWNER,
                 lambda _: StoreLockedError(
@@ -188,7 +188,7 @@ class CausalLog(Closable, ProcessBound):
             except BaseException:
                 if self._batch is not None:
                     for channel_id in self._batch.transactions:
-                        self._filters.pop(channel_id, None)  # it contains ids that were not written
+                        self._filters.pop(channel_id, None)  # the filter contains ids that were not written
                 raise
             finally:
                 self._batch = None
@@ -389,7 +389,7 @@ class LogChannel:
             return transaction.state.counters
 
     def due_ms(self) -> int | None:
-        """Return when `tick` must run next: 0 before the first tick, None if no timer is set."""
+        """Return the time when `tick` must run next: 0 before the first tick, or None if no timer is set."""
         with self._reading() as transaction:
             return transaction.due_ms()
 

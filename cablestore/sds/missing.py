@@ -29,7 +29,7 @@ def find(state: ChannelState, message_id: str) -> Gap | None:
 def note(state: ChannelState, entry: HistoryEntry, now_ms: int, *, by: str, is_notice: bool = False) -> None:
     """Record that the sender `by` listed a missing message, and notify the application once.
 
-    A later entry may add the hint or author. With `is_notice`, the message that listed it does not wait for it.
+    A later entry may add the hint or author. With `is_notice`, the listing message does not wait for the missing one.
     """
     gap = find(state, entry.message_id)
     if gap is not None:

@@ -47,7 +47,7 @@ def add_notification(state: ChannelState, effect: Notification) -> None:
 
 
 def _unpacked(value: Any) -> Any:
-    """Return an attribute: a list is an entry, a list of lists are entries."""
+    """Return an attribute from its row: a list becomes a HistoryEntry, and a list of lists a tuple of entries."""
     if not isinstance(value, list):
         return value
     return entries_of(value) if isinstance(value[0], list) else HistoryEntry(*value)

@@ -27,7 +27,7 @@ class MessageState(Enum):
     LOGGED = b"L"
     WAITING = b"W"
     GIVEN_UP = b"X"
-    """Declared lost, or treated as met: it is not stored, and no message waits for it."""
+    """Declared lost, or treated as met. The message is not stored, and no message waits for it."""
     SYNC = b"S"
     """A sync message, which is not in any log. No message waits for it."""
 
@@ -107,19 +107,22 @@ def kept_of(row: bytes, message_id: str, channel_id: str, lamport_ms: int) -> Ke
 
 @dataclass(slots=True)
 class Outgoing:
-    """Unacknowledged message of this member. `doubt` is the probability that all filters with its id were wrong."""
+    """Unacknowledged message of this member.
+
+    `doubt` is the probability that all filters with its id contain it by chance.
+    """
 
     sent: int = 1
-    """Number of times it was sent."""
+    """Number of times the message was sent."""
     due_ms: int = 0
     """Time of the next resend."""
     members: list[bytes] = field(default_factory=list)
-    """Members whose filters contained it: 8 bytes of a hash of each id."""
+    """Members whose filters contained the message, each as 8 bytes of a hash of the member's id."""
     doubt: float = 1.0
 
     @property
     def is_possibly_acknowledged(self) -> bool:
-        """True if a filter contained it."""
+        """True if the filter of at least one member contained the message."""
         return bool(self.members)
 
     def packed(self) -> bytes:
@@ -139,17 +142,17 @@ class Gap:
     entry: HistoryEntry
     retrieve_ms: int
     retrieved: int
-    """Number of times the application was requested to retrieve it."""
+    """Number of times the application was requested to retrieve the message."""
     lost_ms: int | None
     request_ms: int | None
     requested: int
     """Number of times a repair was requested."""
     notified_by: str | None = None
-    """Sender of the message that listed it without waiting for it. None if a message waits for it."""
+    """Sender of the message that listed the gap without waiting for it, or None if a message waits for the gap."""
     causes: list[str] = field(default_factory=list)
-    """Senders of messages that listed it (`cablestore.sds.causes`)."""
+    """Senders of messages that listed this message (`cablestore.sds.causes`)."""
     is_postponed: bool = False
-    """True if another member requested it since our request."""
+    """True if another member requested the message since our last request."""
 
     def packed(self) -> bytes:
         """Return the row."""
@@ -204,9 +207,9 @@ class Counters:
     heads: int = 0
     answers: int = 0
     sync_ms: int = 0
-    """Time when a sync message is due, 0 before the first tick."""
+    """Time when a sync message is due, or 0 before the first tick."""
     reviewed: bytes = b""
-    """Place up to which this member's messages were compared with the last filter."""
+    """Place of the last message of this member that was compared with a filter. The next write continues after it."""
     senders: int = 0
     notified: int = 0
     """Missing messages for which no message waits."""

@@ -44,7 +44,7 @@ def _note(state: ChannelState, place: bytes, by: str, now_ms: int) -> None:
 
 
 def _made_room(state: ChannelState, by: str) -> bool:
-    """Remove requests of the members with the most requests. Return False if `by` has the most."""
+    """Remove requests of the fullest shares. Return False if the new request by `by` is itself to be removed."""
     new = _claim(state, b"", by)
     claims = [_claim(state, part, row[TIME_SIZE_BYTES:].decode()) for part, row in state.answers.rows()]
     gone = shares.losers([*claims, new], 1 + MAX_SDS_ANSWERS // shares.FREED_PART)

@@ -70,17 +70,17 @@ class Settings:
     resends: int = 10
     """Maximum number of resends. The message remains in the log, so sync messages list it and repairs find it."""
     filters_that_acknowledge: int | None = None
-    """Number of members whose filters together acknowledge a message. None: only causal histories acknowledge it."""
+    """Number of members whose filters together acknowledge a message. With None, only causal histories do."""
     most_doubt: float = 1e-6
     """Maximum probability that all of these filters were wrong."""
 
     retrieve: Backoff = Backoff(10_000, 10 * _MINUTE_MS)
     """Delay before the application must try again to retrieve a missing message."""
     lost_after_ms: int | None = 24 * 60 * _MINUTE_MS
-    """Time after which a missing message is declared lost, and its dependents are delivered. None: never."""
+    """Time after which a missing message is declared lost, and its dependents are delivered. None means never."""
 
     sync_interval_ms: int | None = 30_000
-    """Minimum interval of sync messages. A random part of it is added. None: sync messages are not sent."""
+    """Minimum interval of sync messages, to which a random part of it is added. With None, none are sent."""
 
     def __post_init__(self) -> None:
         self.dialect.filter_hash("")  # raises early if the hash is not installed

@@ -17,7 +17,7 @@ from cablestore.sds.state import ChannelState
 STRANGERS: Final = ""
 """Share of all senders without a separate share."""
 FREED_PART: Final = 8
-"""Divisor: this part of the space is freed at once, because finding the fullest share reads all claims."""
+"""One part in this many of the space is freed at a time, because finding the fullest share reads all claims."""
 
 
 class Claim(NamedTuple):

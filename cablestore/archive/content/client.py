@@ -69,8 +69,9 @@ class UploadReport(NamedTuple):
 class ContentClient:
     """Client that uploads datasets to one node and downloads them. Calls may run concurrently.
 
-    With `network`, the node fetches missing data from other nodes. With `is_relay`, the requests show that another node
-    sends them on behalf of a client. A call fails after `stall_timeout_s` without progress, or after `total_timeout_s`.
+    With `network`, the node fetches missing data from other nodes. With `is_relay`, a header marks the requests as sent
+    by a node on behalf of its client. A call fails after `stall_timeout_s` without progress, or after
+    `total_timeout_s`.
 
     >>> async with ContentClient("http://127.0.0.1:8080") as client:
     ...     uploaded = await client.upload_file(Path("archive"), filename="archive-data.bin")

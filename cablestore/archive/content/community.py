@@ -49,14 +49,14 @@ class CidReader:
         return None if found is None else Cid.parse(found.decode("ascii", errors="replace").strip())
 
     def index_bytes(self) -> bytes | None:
-        """Return the bytes of the current index, or None if there is no index. Raises ArchiveError."""
+        """Return the bytes of the current index, or None if it is missing. Raises the errors of `index_cid`."""
         cid = self.index_cid()
         return None if cid is None else self.content(cid)
 
     def _read(self, name: str, limit_bytes: int) -> bytes | None:
         """Read a file. Return None if it is missing.
 
-        From a file that is too long, it reads one byte more than the limit, so that the decoder rejects the data.
+        Reads at most one byte more than the limit. The decoder rejects data of that size.
         """
         try:
             with storage_errors(self.folder.file(name)), self.folder.open(name) as file:

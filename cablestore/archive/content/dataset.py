@@ -127,14 +127,14 @@ class DatasetReader(Closable):
         return block_count_of(self._size_bytes) * LEAF_SIZE_BYTES
 
     def read_leaves(self) -> bytes:
-        """Return up to 128 KiB of further leaves, b"" at the end."""
+        """Return up to 128 KiB of further leaves, or b"" at the end."""
         self._leaves.seek(self._leaves_at_bytes)
         part = _read(self._leaves, _PART_LEAVES_SIZE_BYTES)
         self._leaves_at_bytes += len(part)
         return part
 
     def read(self) -> bytes:
-        """Return up to 1 MiB of further bytes, b"" at the end. Raises ArchiveError for a damaged block."""
+        """Return up to 1 MiB of further bytes, or b"" at the end. Raises ArchiveError for a damaged block."""
         if self._at >= self._size_bytes:
             return b""
         first = self._at // BLOCK_SIZE_BYTES

@@ -61,7 +61,10 @@ def one_content_type(connection: web.RequestHandler) -> web.RequestHandler:
 
 
 def _log_client_fault_in_a_line(record: logging.LogRecord) -> bool:
-    """Log a client's error as one line without a traceback, and return False. Return True for other records."""
+    """Logging filter that replaces the traceback of a client's error by one line.
+
+    Returns False for such a record, and True for all others.
+    """
     error = record.exc_info[1] if record.exc_info else None
     if not isinstance(error, ConnectionError | HttpProcessingError):
         return True

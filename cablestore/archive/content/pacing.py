@@ -19,12 +19,12 @@ _TCP_NOTSENT_LOWAT: Final[int | None] = getattr(socket, "TCP_NOTSENT_LOWAT", Non
 
 
 def in_pieces(part: bytes) -> Iterator[bytes]:
-    """Yield a part in pieces of the size of a block."""
+    """Yield a part in pieces of at most one block."""
     for at in range(0, len(part), BLOCK_SIZE_BYTES):
         yield part[at : at + BLOCK_SIZE_BYTES]
 
 
 def limit_unsent(connection: socket.socket) -> None:
-    """Let the kernel buffer at most `UNSENT_SIZE_BYTES` of a connection."""
+    """Let the kernel hold at most `UNSENT_SIZE_BYTES` of unsent data of a connection, if the system supports this."""
     if _TCP_NOTSENT_LOWAT is not None:
         connection.setsockopt(socket.IPPROTO_TCP, _TCP_NOTSENT_LOWAT, UNSENT_SIZE_BYTES)

@@ -155,7 +155,8 @@ class PartialDownload(ProcessBound):
             raise ArchiveError(f"the node sent {found} bytes that do not match {self._manifest.tree}. Use another node")
         with storage_errors(self._target):
             os.fsync(self._data)
-            # Removed before the rename: after a kill between the two, no later download would remove this file.
+            # The leaves are removed first: if the process were killed between both steps, no later download would
+            # remove leaves beside a complete target.
             self._leaves_path.unlink(missing_ok=True)
             self._data_path.replace(self._target)
             sync_folder(self._target.parent)

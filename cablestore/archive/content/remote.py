@@ -23,9 +23,9 @@ _T = TypeVar("_T")
 
 
 class ContentRemote:
-    """Archives of a community on nodes that are tried in order: a `remote.Remote` with content ids as strings.
+    """Archives of a community on nodes that are tried in order.
 
-    Use it as a context manager.
+    Implements `remote.Remote`, with content ids as strings. Use it as a context manager.
 
     `folder` keeps fetched datasets under their content ids. An interrupted download is resumed, even after the process
     was killed. The nodes may fetch missing data from other nodes. `stall_timeout_s` is the timeout for an unresponsive

@@ -103,7 +103,7 @@ class ContentStore(Closable, ProcessBound):
         for path in (self.folder / MANIFESTS).iterdir():
             self._load_manifest(path)
         if self.damaged:
-            return  # a tree without a manifest may belong to a damaged manifest
+            return  # files without a readable manifest may belong to a damaged manifest
         for name in (DATA, LEAVES):
             for path in (self.folder / name).iterdir():
                 cid = _cid_named(path)
@@ -448,7 +448,7 @@ class IncomingDataset(ProcessBound):
                 return
             self._is_over = True
             self._store._reserve(-self._reserved_size_bytes)  # noqa: SLF001 - a part of the store
-            with suppress(OSError):  # only unwritten bytes are affected, and they are discarded
+            with suppress(OSError):  # the file is discarded, so unwritten bytes do not matter
                 self._writer.close()
             with storage_errors(self._store.folder):
                 for kind in (DATA, LEAVES, "manifest"):

@@ -68,7 +68,7 @@ def parse_announcement(text: str) -> Announcement:
 
 
 def parse_link(text: str) -> Link:
-    """Parse a pasted link, `magnet:?xt=...` or `codex:CONTENT-ID`. Raises ArchiveError."""
+    """Parse a pasted link, `magnet:?xt=...` or `codex:CONTENT-ID`. Raises ArchiveError for other text."""
     if text.startswith(CODEX):
         cid = Cid.parse(text.removeprefix(CODEX))
         if cid.codec != CODEC_MANIFEST:

@@ -101,7 +101,7 @@ def encode_archive(
 def _fitting(
     profile: Profile, size_bytes: int, tombstones: Sequence[Tombstone], key: bytes | None
 ) -> tuple[bytes, tuple[bytes, ...]]:
-    """Return the field of the tombstones that fit beside the messages, and the targets of the other tombstones.
+    """Encode the tombstones that fit beside the messages. Return them, and the targets of the other tombstones.
 
     `size_bytes` is the size of the messages.
     """
@@ -169,7 +169,8 @@ def decode_archive(
 def verified_post(profile: Profile, record: Record, dialect: Dialect) -> Post:
     """Return the decoded post of a message. All other fields of the message must match the post.
 
-    The signature of the post is not checked: see `crypto.are_signed`. Raises ArchiveError.
+    The signature of the post is not checked: see `crypto.are_signed`. Raises ArchiveError if the post is malformed or a
+    field does not match.
     """
     try:
         post = decode_post(record.payload, dialect)
@@ -189,7 +190,7 @@ def verified_content(
 ) -> tuple[list[Post], list[Tombstone]]:
     """Verify and return the posts and tombstones of an archive. Signatures of posts are not checked.
 
-    Raises ArchiveError.
+    Raises ArchiveError if the archive does not match its index entry, or a message does not contain a valid post.
     """
     stones: list[Tombstone] = []
     return list(verified_posts(verified, entry, stored, dialect, key, stones)), stones

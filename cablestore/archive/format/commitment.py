@@ -2,8 +2,8 @@
 
 The id of an archive does not depend on its content, and the indexes of other software do not contain hashes of the
 content. For each archive of an index, the statement contains the hash of its bytes and the Merkle root of its posts. It
-also contains the post/deletes of posts from earlier weeks. Therefore an old archive does not restore posts that were
-deleted later. The statement is stored in a field of the index that other readers skip.
+also contains the post/deletes whose targets are from earlier weeks, so that an old archive does not restore posts that
+were deleted later. The statement is stored in a field of the index that other readers skip.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class SignedStatement:
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """Decode a statement and its signature. Raises ArchiveError."""
+        """Decode a statement and its signature. Raises ArchiveError if they are malformed."""
         return cls(*SIGNED_STATEMENT.decode(data))
 
 

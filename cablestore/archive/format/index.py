@@ -41,7 +41,8 @@ _DELETIONS_FIELD: Final = 7
 RAW_ENTRY: Final = Document("RawEntry", Field(1, "key", STRING), Field(2, "value", BYTES))
 """Entry of the map. The value remains encoded, because the archive's id is the hash of the encoded value."""
 _LENGTHS_GROW_BYTES: Final = 8
-"""Maximum growth of the lengths of the statement and of the signed statement if deletions are added."""
+"""Maximum number of bytes by which two length fields grow when deletions are added: the length of the statement, and
+the length of the signed statement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class VerifiedIndex:
-    """Index signed by its control node, with a commitment by archive id, and encoded deletions of older posts."""
+    """Index that its control node signed, with the commitments by archive id and the encoded post/deletes."""
 
     index: Index
     commitments: dict[str, Commitment]
@@ -159,7 +160,7 @@ def decode_index(
     `data_size_bytes` is the size of `data` with the archives, or None for an index by content id. With a key, the index
     must be encrypted with it. Without a key, it must not be encrypted. Checks that each id matches the metadata, that
     each archive consists of whole pieces within `data`, and that archives do not overlap. The signature is not checked:
-    see `verify_index`. Raises ArchiveError.
+    see `verify_index`. Raises ArchiveError if a check fails.
     """
     return _decoded(_plain(data, key), profile, data_size_bytes, None)
 
@@ -177,7 +178,7 @@ def verify_index(
 
     The signature is checked first, then the properties that `decode_index` checks. The statement must list exactly the
     archives of the index, and its deletions must be signed post/deletes. The bytes must equal the encoding by
-    `encode_index`. Raises ArchiveError.
+    `encode_index`. Raises ArchiveError if a check fails.
     """
     plain = _plain(data, key)
     statement = open_statement(_signed_in(plain), control_key)
@@ -210,7 +211,10 @@ def _plain(data: bytes, key: bytes | None) -> bytes:
 
 
 def _parts(plain: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the fields of an index: its archives and its commitment, encoded. Raises ArchiveError."""
+    """Yield the encoded archives and the signed statement of an index, each with its field number.
+
+    Raises ArchiveError for unknown fields and if there are too many archives.
+    """
     archives = commitments = 0
     for field, value in fields(plain, "index"):
         archives += field == _ARCHIVES_FIELD

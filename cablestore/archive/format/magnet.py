@@ -26,7 +26,7 @@ class Magnet:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse a link. Parameters other than xt, dn and tr are ignored. Raises ArchiveError."""
+        """Parse a link. Parameters other than xt, dn and tr are ignored. Raises ArchiveError for an invalid link."""
         size_bytes = len(text.encode(errors="replace"))
         if size_bytes > limits.MAX_MAGNET_SIZE_BYTES:
             raise ArchiveError(

@@ -40,7 +40,7 @@ _VERSION: Final = 0
 
 
 def _metadata_table(topic: Kind) -> Document:
-    """Return the table of an archive's metadata, with topics of this kind."""
+    """Return the protobuf fields of an archive's metadata. `topic` is the type of a content topic."""
     return Document(
         "WakuMessageArchiveMetadata",
         Field(1, "version", UINT32),
@@ -51,7 +51,7 @@ def _metadata_table(topic: Kind) -> Document:
 
 
 def _index_metadata_table(metadata: Document, *places: str) -> Document:
-    """Return the table of an archive's metadata in an index of offsets. `places` are the fields of the position."""
+    """Return the protobuf fields of an index entry with offsets. `places` names the fields for the position."""
     return Document(
         "WakuMessageArchiveIndexMetadata",
         Field(1, "version", UINT32),
@@ -61,7 +61,7 @@ def _index_metadata_table(metadata: Document, *places: str) -> Document:
 
 
 def _codex_metadata_table(metadata: Document) -> Document:
-    """Return the table of an archive's metadata in an index by content id."""
+    """Return the protobuf fields of an index entry with a content id."""
     return Document(
         "CodexWakuMessageArchiveIndexMetadata",
         Field(1, "version", UINT32),
@@ -118,11 +118,11 @@ class Profile(ABC):
     pads_within: ClassVar[bool]
     """True if padding is a field of the document, and not bytes after it."""
     archive_metadata: ClassVar[Document]
-    """Table of an archive's metadata."""
+    """Protobuf fields of an archive's metadata."""
     index_metadata: ClassVar[Document]
-    """Table of an archive's metadata in an index of offsets."""
+    """Protobuf fields of an index entry with offsets."""
     codex_metadata: ClassVar[Document]
-    """Table of an archive's metadata in an index by content id."""
+    """Protobuf fields of an index entry with a content id."""
 
     @abstractmethod
     def topic(self, content_topic: str) -> Topic:
@@ -138,7 +138,7 @@ class Profile(ABC):
 
     @abstractmethod
     def read_record(self, data: bytes) -> Record:
-        """Decode one message of an archive. Raises ArchiveError."""
+        """Decode one message of an archive. Raises ArchiveError if it is malformed."""
 
     @abstractmethod
     def inner_padding(self, size_bytes: int) -> bytes:
@@ -165,7 +165,10 @@ class Profile(ABC):
         return self.index_metadata.encode(_VERSION, metadata, *self._place(entry))
 
     def read_index_metadata(self, name: str, data: bytes, *, by_cid: bool) -> Entry:
-        """Decode index metadata. `name` is the id in the index. It is not checked. Raises ArchiveError."""
+        """Decode the index metadata of the archive with the id `name`. The id is not checked.
+
+        Raises ArchiveError for malformed metadata.
+        """
         if by_cid:
             _, metadata, cid = self.codex_metadata.decode(data)
             return Entry(name, *self._understood(metadata), cid=cid)
@@ -178,7 +181,7 @@ class Profile(ABC):
 
     @abstractmethod
     def _time_ms(self, timestamp: int) -> int:
-        """Return a time of a document in milliseconds. Raises ArchiveError."""
+        """Return a document's time in milliseconds. Raises ArchiveError if the time is invalid."""
 
     @abstractmethod
     def _place(self, entry: Entry) -> tuple[int, ...]:

@@ -39,7 +39,7 @@ class TorrentConfig:
     lsd: bool = False
     """Local service discovery by multicast in the local network."""
     upload_rate_bytes_per_s: int = 0
-    """0 means no limit. The limit applies to all peers, including peers in the local network."""
+    """Limit that also applies to peers in the local network. 0 means no limit."""
     download_rate_bytes_per_s: int = 0
     metadata_timeout_s: float = limits.METADATA_TIMEOUT_S
     stall_timeout_s: float = limits.STALL_TIMEOUT_S

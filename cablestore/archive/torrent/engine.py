@@ -118,13 +118,17 @@ class TorrentEngine(ProcessBound):
             with self._lock:
                 self._seeds[community] = swarm
                 self._hashes[community] = metainfo
-            # Earlier connections of peers are rejected, and retried only seconds later.
+            # Wait until libtorrent accepts peers. A peer that connects earlier is rejected, and retries only seconds
+            # later.
             otherwise = f"libtorrent did not accept the torrent of {community}. Try again"
             session.until(swarm, lambda: swarm.is_checked, self.config.stall_timeout_s, otherwise)
         return str(metainfo.magnet(self.config.trackers))
 
     def check_seed(self, community: str) -> None:
-        """Raise StorageError if a seeded folder failed or changed, ArchiveError if seeding ended for another reason."""
+        """Raise StorageError if a seeded folder could not be read or has changed.
+
+        Raises ArchiveError if the folder is not seeded, or seeding ended for another reason.
+        """
         self._running().check()
         swarm = self._seeds.get(community)
         if swarm is None:
@@ -186,7 +190,7 @@ class TorrentEngine(ProcessBound):
     # --- metainfo ------------------------------------------------------------------------------
 
     def _hashed(self, community: str) -> Metainfo:
-        """Hash the pieces of a folder that this engine has not hashed yet."""
+        """Return the metainfo of a community's folder. Pieces that this engine hashed before are not hashed again."""
         folder = self.config.data_folder / community
         earlier = self._hashes.get(community)
         try:
@@ -207,7 +211,7 @@ class TorrentEngine(ProcessBound):
                 for piece in range(known.data_pieces)
                 if piece >= metainfo.data_pieces or metainfo.piece_hash(piece) != known.piece_hash(piece)
             )
-            metainfo = known  # the folder may contain an unfinished archive after the data of this torrent
+            metainfo = known  # an unfinished archive may follow the torrent's data
         else:
             missing = frozenset() if is_verified else metainfo.pieces_of_zeros
         if missing:
@@ -271,7 +275,10 @@ class TorrentEngine(ProcessBound):
 
 
 def keep_torrent(torrent: Path, folder: Path, community: str) -> None:
-    """Copy a community's torrent file to the `torrent_folder` of another engine. Raises ArchiveError."""
+    """Copy a community's torrent file to the `torrent_folder` of another engine.
+
+    Raises ArchiveError if the file is invalid, or cannot be read or written.
+    """
     _put(folder / f"{community}.torrent", _read_torrent_file(torrent, community).torrent())
 
 
@@ -294,7 +301,7 @@ def _read_torrent_file(path: Path, community: str) -> Metainfo:
 
 
 def _put(path: Path, content: bytes) -> None:
-    """Replace a file atomically. Raises ArchiveError."""
+    """Replace a file atomically. Raises ArchiveError if writing fails."""
     try:
         with atomic_file(path, ".new") as file:
             file.write(content)

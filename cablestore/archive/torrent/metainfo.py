@@ -142,7 +142,7 @@ def read_torrent(raw: bytes, community: str) -> Metainfo:
 
 
 def read_info(raw: bytes, community: str) -> Metainfo:
-    """Parse an info dictionary of this community, as peers send it for a magnet link. Raises ArchiveError."""
+    """Parse the info dictionary that peers send for a magnet link. Raises ArchiveError as `read_torrent` does."""
     return _read(_decoded(raw), community)
 
 

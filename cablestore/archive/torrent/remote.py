@@ -34,7 +34,7 @@ _ATTEMPTS: Final = 3
 
 
 class TorrentRemote(Closable):
-    """Torrent of a community for fetching parts: a `remote.Remote` with spans.
+    """Torrent of a community, from which parts are fetched. Implements `remote.Remote`, with spans.
 
     `TorrentEngine.open` creates it. While it is open, it also seeds the fetched pieces.
     """
@@ -129,7 +129,7 @@ class TorrentRemote(Closable):
                 kept_bytes, deadline_s = now_bytes, time.monotonic() + stall_s  # a part of a piece arrived: wait again
 
     def _add_again(self, wanted: _WantedPieces, pieces: range) -> Swarm:
-        """Add the torrent again with its wanted pieces, so that seeds do not regard us as a peer without requests."""
+        """Add the torrent again with its wanted pieces: seeds disconnect a peer that requests nothing."""
         wanted.was_added_again = True
         self._session.remove(self.swarm, "connecting to its peers again")
         self.swarm = self._start(wanted.missing)
@@ -230,8 +230,8 @@ def _kept_bytes(swarm: Swarm) -> int:
 def _has_given_up(swarm: Swarm) -> bool:
     """Return True if libtorrent knows peers but will not request from them, although none was banned.
 
-    A seed closes the connection to a peer without requests, as between two fetches. libtorrent then regards the seed as
-    useless, and does not reconnect when pieces are requested again.
+    A seed disconnects a peer that requests nothing, as this node does between two fetches. libtorrent then regards the
+    seed as useless, and does not reconnect when pieces are requested again.
     """
     status = swarm.handle.status(0)
     is_alone = status.num_peers == 0 and status.connect_candidates == 0
@@ -343,7 +343,7 @@ def _held_in(path: Path, metainfo: Metainfo, pieces: range) -> set[int]:
 
 
 def _opened(path: Path) -> BinaryIO:
-    """Open a file for reading, or an empty stream if the file is missing. Raises ArchiveError."""
+    """Open a file for reading, or an empty stream if it is missing. Raises ArchiveError if it cannot be opened."""
     try:
         return path.open("rb")
     except FileNotFoundError:
@@ -353,7 +353,7 @@ def _opened(path: Path) -> BinaryIO:
 
 
 def _next_written(descriptor: int, place: int) -> int:
-    """Return the first piece at or after `place` with data in the file, or a large number without such a piece."""
+    """Return the first piece at or after `place` with data in the file, or a larger number than any piece's."""
     try:
         return os.lseek(descriptor, place * limits.PIECE_SIZE_BYTES, os.SEEK_DATA) // limits.PIECE_SIZE_BYTES
     except OSError as error:

@@ -32,7 +32,7 @@ class Swarm:
         self.arrivals: Final[list[int]] = []
         """Pieces in order of arrival."""
         self.pieces_read: Final[dict[int, bytes]] = {}
-        """Pieces that libtorrent read on request, b"" if a read failed."""
+        """Pieces that libtorrent read on request: their bytes, or b"" if the read failed."""
         self.pieces_refused = 0
         """Number of pieces that arrived with a wrong SHA-1."""
         self.metadata: bytes | None = None
@@ -115,7 +115,7 @@ class TorrentSession(ProcessBound):
             self._changed.notify_all()
 
     def wait_for_change(self, swarm: Swarm, seen: int, timeout_s: float) -> bool:
-        """Wait for changes after number `seen`. Return False after the timeout.
+        """Wait until `change_count` differs from `seen`. Return False after the timeout.
 
         Raises ArchiveError if the torrent has ended.
         """
@@ -229,12 +229,12 @@ def _settings(config: TorrentConfig) -> dict[str, Any]:
         "allow_multiple_connections_per_pid": True,
         # Otherwise the seed is dropped for a minute when the first archive is complete.
         "close_redundant_connections": False,
-        "min_reconnect_time": 1,  # second; more after each failure
+        "min_reconnect_time": 1,  # in seconds; longer after each failure
         "max_failcount": 30,  # by default, a peer that failed three times is not tried again
         "initial_picker_threshold": 0,  # by default, the first pieces are random, regardless of priority
         # In ms. Peers are accepted at ticks. With the default, an index of some kB took half a second.
         "tick_interval": 100,
-        "request_queue_time": 1,  # second; requested pieces arrive even after they are deselected
+        "request_queue_time": 1,  # in seconds; queued pieces arrive even after they are deselected
         "enable_outgoing_utp": False,  # between busy processes it sometimes fell from 80 to 1 MB/s; TCP never did
         "upload_rate_limit": config.upload_rate_bytes_per_s,
         "download_rate_limit": config.download_rate_bytes_per_s,
