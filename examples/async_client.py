@@ -21,7 +21,7 @@ async def listen(store: AsyncCableStore, after: ChangesCursor) -> int:
 
 
 async def main() -> None:
-    """Write and listen at the same time."""
+    """Write messages to a store, and print them from its changes at the same time."""
     with tempfile.TemporaryDirectory() as folder:
         async with AsyncCableStore.open(folder) as store:
             listener = asyncio.create_task(listen(store, await store.cursor))

@@ -10,7 +10,10 @@ from cablestore.store import answers
 
 
 def sync(source: CableStore, target: CableStore, channel: str) -> int:
-    """Copy the posts of a channel that `target` lacks, as peers do: first hashes, then the posts worth requesting."""
+    """Copy the posts of a channel that `target` lacks, as peers do. Return how many posts `target` accepted.
+
+    `source` offers the hashes of its posts, and `target` requests the posts that it lacks.
+    """
     with source.snapshot() as theirs, target.snapshot() as ours:
         offered = [
             *answers.channel_state(theirs.reader, channel),
@@ -40,7 +43,7 @@ with tempfile.TemporaryDirectory() as folder:
         bob.set_name("bob")
         bob.join("default")
         answer = bob.post("default", "I am!")
-        assert set(answer.links)  # its links are the posts that it answers
+        assert set(answer.links)  # the answer links to the question
         print("ann receives", sync(bob, ann, "default"), "posts")
 
         ann.delete(question.hash)

@@ -28,7 +28,7 @@ def make(store: CableStore, folder: Path) -> None:
 
 
 def fetch(store: CableStore, folder: Path, link: Link, control: bytes, port: int) -> None:
-    """Fetch and import missing archives. The name of a community is its control node's public key."""
+    """Fetch and import missing archives. A community's folder is named after the key of its control node."""
     sources = ArchiveSources(peers=(("127.0.0.1", port),))
     imported = ImportLog.of(store, folder / control.hex())
     with fetching(link, folder, control, store.dialect, sources, CABAL_KEY) as community:

@@ -19,7 +19,7 @@ from cablestore.protocol.body import TEXT
 from cablestore.sds import COMPACT_FILTER, Backoff, CausalLog, PostChannel, RepairParameters, Send, Settings, causal_log
 
 CHANNEL, LOSS, LINES = "default", 0.3, 15
-DATAGRAM, HEADER = 1_200, 10  # bytes; header: 8 random bytes for each message, number of the piece, number of pieces
+DATAGRAM, HEADER = 1_200, 10  # bytes. The header: a random name of the message, number of the piece, number of pieces
 SETTINGS = Settings(
     filter=COMPACT_FILTER,
     repair=RepairParameters(t_min_ms=200, t_max_ms=600),
@@ -29,11 +29,11 @@ SETTINGS = Settings(
     resends=100,
     sync_interval_ms=700,
 )
-"""Timeouts of a hundredth of the defaults, because messages between two processes on one machine are fast."""
+"""Timeouts far below the defaults, because messages between two processes on one machine are fast."""
 
 
 class Lossy:
-    """Link to one other client over UDP. Messages are split into datagrams. If a datagram is lost, so is its message."""
+    """Link to one other client over UDP. It splits messages into datagrams, and a lost datagram loses its message."""
 
     def __init__(self, port: int, other: int) -> None:
         self._other = ("127.0.0.1", other)
@@ -71,10 +71,13 @@ def now_ms() -> int:
 
 
 def chat(store: CableStore, log: CausalLog, name: str, transport: Lossy) -> None:
-    """Post lines and receive the lines of the other client until standard input ends. Print the length of the log."""
+    """Post lines and receive the lines of the other client until standard input ends. Print each new length of the log.
+
+    At the end, print the messages of the log.
+    """
     posts = PostChannel(store, log, CHANNEL, name, SETTINGS)
     own = list(store.posts_by(store.identity.public_key, post_type=TEXT))
-    for post in own:  # a kill may have happened between storing a line and sending it
+    for post in own:  # if the previous process was killed, it may have stored lines that it did not send
         posts.send(post, now_ms())
     written, length, ticked_ms = len(own), 0, 0
     with selectors.DefaultSelector() as stdin:

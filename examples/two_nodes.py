@@ -23,7 +23,7 @@ async def main(folder: Path) -> None:
 
 
 async def heard(store: AsyncCableStore, text: str) -> None:
-    """Follow the store until a message arrives."""
+    """Wait until the store receives this message. Raise TimeoutError if 30 s pass without an event."""
     async for event in store.events(timeout_s=30):
         if event.post and event.post.body == Text("gardening", text):
             print(text)
