@@ -36,8 +36,8 @@ MAX_SDS_FILTER_HASHES: Final = 32
 filter can claim any number."""
 
 MAX_SDS_LAMPORT_AHEAD_MS: Final = 86_400_000
-"""How far a message's Lamport time may be ahead of the clock: one day at a thousand messages a second. All Lamport
-clocks follow the largest time."""
+"""How far a message's Lamport time may be ahead of the clock. Each message advances it by one, so an honest sender gains
+this lead only with 86 million messages. All members' Lamport clocks follow the largest time that they receive."""
 
 MAX_SDS_WAITING: Final = 4_096
 """Maximum number of messages of one channel that wait for their dependencies. Further messages are fetched again

@@ -66,8 +66,8 @@ POST_RESPONSE_PIECE_SIZE_BYTES: Final = 4_096
 response."""
 
 REQUESTS_REMEMBERED: Final = 1_024
-"""Ids of this node's concluded requests. A response to one of them is late; a response to an unknown id is a
-fault of the peer."""
+"""Number of ids of concluded requests that a node remembers. A response to one of them is late; a response to an
+unknown id is a fault of the peer."""
 
 ANSWER_TIMEOUT_S: Final = 20.0
 """Time without an answer before the node abandons a request. Existing clients do not answer requests for posts that
@@ -95,11 +95,12 @@ RELAY_STEP_S: Final = 0.625
 is below ANSWER_TIMEOUT_S."""
 
 ROUTES_REMEMBERED: Final = 65_536
-"""Ids of requests kept to detect a request that returns on another route: enough for some minutes on a busy node."""
+"""Maximum number of remembered request ids, which show that a request returned on another route: enough for some
+minutes on a busy node."""
 
 ROUTE_HASHES_REMEMBERED: Final = 10_000
-"""Hashes of one forwarded request that are remembered, so that each is passed on once. Beyond this number, a repeated
-hash may be passed on twice."""
+"""Maximum number of hashes remembered for one forwarded request, so that each is forwarded once. Beyond this number, a
+hash may be forwarded twice."""
 
 MAX_PENDING_HASHES_PER_PEER: Final = 65_536
 """Maximum number of hashes of one peer that wait to be fetched, 10 MB. The next pass finds the peer's further posts
@@ -358,7 +359,7 @@ QUOTA_MARGIN: Final = 0.1
 """Share of the smaller quota limit. While less room than this is left, only some posts are accepted."""
 
 QUOTA_SHARE: Final = 0.05
-"""Share of this margin (QUOTA_MARGIN) that posts from one address may use in a day."""
+"""Share of the margin (QUOTA_MARGIN) that posts from one address may use in a day."""
 
 QUOTA_NEWEST_MS: Final = 604_800_000
 """Maximum age of the texts that are accepted near a limit of the quota: a week."""

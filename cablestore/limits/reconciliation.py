@@ -20,7 +20,7 @@ MAX_RECONCILE_SHARDS: Final = 1_024
 """Maximum number of shards in one payload: the number of shards of a Waku cluster."""
 
 MAX_RECONCILE_TOPICS: Final = 4_096
-"""Maximum number of pubsub topics, and content topics, in one payload. Each content topic is a channel."""
+"""Maximum number of pubsub topics, and of content topics, in one payload. Each content topic is a channel."""
 
 MAX_RECONCILE_TOPIC_SIZE_BYTES: Final = 1_024
 """Maximum size of one topic. The longest channel name occupies 790 bytes when it is percent-encoded."""

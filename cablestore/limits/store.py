@@ -20,8 +20,8 @@ MAX_DELETIONS_WRITTEN: Final = 1_000
 """Maximum number of hashes in one new post/delete, 32 kB. More hashes are written as several posts."""
 
 MAX_DELETIONS_LISTED: Final = 8
-"""Maximum number of deletions of one post by its author in the channel's history, earliest first. One is enough; two
-devices may each write one."""
+"""Maximum number of post/deletes that a channel's history lists for one post deleted by its author, earliest first. One
+is enough; two devices may each write one."""
 
 MAX_BATCH_POSTS: Final = 1_000
 """Maximum number of posts in one atomic write. Larger calls are split, because a batch is held in memory until it is
@@ -70,8 +70,8 @@ MIN_CLOCK_WITNESSES: Final = 2
 """Users whose texts must show that the local clock is wrong. A single user may be wrong or lie."""
 
 CLOCK_MEMORY_MS: Final = 14_400_000
-"""Age of the user's oldest texts whose answers can show that the local clock is ahead: four hours. An older error may
-be corrected by now."""
+"""Maximum age of a user's text whose answers can show that the local clock is ahead: four hours. An older error may be
+corrected by now."""
 
 MAX_CLOCK_TEXTS_READ: Final = 200
 """Latest texts read to compare clocks. Reading takes some milliseconds. A user who writes more texts than this hides
@@ -183,13 +183,13 @@ MAX_SEED_ACTS_KEPT: Final = 10_000
 earliest actions that applied at the revocation. Posts are dated at most a week ahead, so there are few."""
 
 SEGMENT_SIZE_BYTES: Final = 67_108_864
-"""One file of an export. A task of the Spark job reads a whole file."""
+"""Size of one file of an export. A task of the Spark job reads a whole file."""
 
 MAX_TEXT_FILE_SIZE_BYTES: Final = 1_048_576
 """Largest file with settings, a key or a seed that is read. An endless device would fill the memory."""
 
 SEGMENT_BLOCK_SIZE_BYTES: Final = 1_048_576
-"""Posts or rows in one block of a segment. A reader holds one block in memory."""
+"""Size of the posts or rows in one block of a segment. A reader holds one block in memory."""
 
 MAX_SEGMENT_BLOCK_SIZE_BYTES: Final = 67_108_864
 """Largest block that a reader accepts. Writers write much smaller blocks; a damaged or hostile file is rejected."""

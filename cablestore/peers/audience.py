@@ -98,7 +98,8 @@ class BlockBook:
     def __init__(self, pairs: Iterable[tuple[bytes, bytes]] = (), own: Mapping[bytes, bool] | None = None) -> None:
         """`pairs` contains (blocker, blocked) pairs.
 
-        `own` maps each user that the local user blocks, directly or through an authority, to True if it is notified.
+        `own` contains the users that the local user blocks, directly or through an authority. The value is True if the
+        block notifies the user.
         """
         self._withheld: defaultdict[bytes | None, set[bytes]] = defaultdict(set)
         for blocker, blocked in pairs:

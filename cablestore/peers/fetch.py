@@ -133,7 +133,10 @@ class Fetches:
             fetch.offer_soon(hashes)
 
     def pass_on(self, busier: Iterable[Connection], missing: Sequence[bytes]) -> None:
-        """Fetch posts from the `busier` peers that took them over, and give up the `missing` posts."""
+        """Continue after posts did not arrive: other peers, the `busier` ones, now deliver some of them.
+
+        The `missing` posts are given up, because no other peer offers them.
+        """
         for connection in busier:
             fetch = self._of_peers.get(connection)
             if fetch is not None:

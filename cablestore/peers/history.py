@@ -32,11 +32,11 @@ from cablestore.store.options import system_clock_ms
 _LEAST_OVERLAP: Final = 16
 """Posts that are always listed again, regardless of their age, because clocks differ."""
 _HASHES_OF_REQUEST: Final = 2
-"""The size of a request and the end of its answer, as a number of hashes."""
+"""The number of hashes that are as long as a request and the end of its answer together."""
 
 
 class _Pass(NamedTuple):
-    """A complete pass over a channel. `full_at_ms` is None unless it went back to the start of the window."""
+    """A complete pass over a channel. `full_at_ms` is None unless the pass went back to the start of the window."""
 
     epoch: int
     """The epoch of the marks at the start of the pass."""

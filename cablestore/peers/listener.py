@@ -75,7 +75,7 @@ class PeerListener(ABC, Generic[L]):
         return found[0]
 
     def addresses(self) -> list[Address]:
-        """Return the addresses to connect to: each address of the machine instead of 0.0.0.0 or ::."""
+        """Return the addresses to which peers can connect. Each address of the machine replaces 0.0.0.0 and ::."""
         found = (address_of(each.getsockname()) for server in self._servers for each in server.sockets)
         return [each for address in found for each in reachable_at(address)]
 

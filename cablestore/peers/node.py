@@ -179,9 +179,9 @@ class Node(ProcessBound):
         return self._settings
 
     def change_settings(self, settings: NodeSettings) -> None:
-        """Change limits, intervals and ages of posts. Limits of rows apply to new connections.
+        """Change limits, intervals and ages of posts. New limits of rows per peer apply only to later connections.
 
-        Raises NodeError if another setting differs.
+        Raises NodeError if another setting differs from its present value.
         """
         check_instance("settings", settings, NodeSettings)
         if self._settings.with_changes_of(settings) != settings:
@@ -213,7 +213,7 @@ class Node(ProcessBound):
         return await self.parts.cable_port.listen(address)
 
     def addresses(self) -> list[Address]:
-        """Return the addresses to connect to: each address of the machine instead of 0.0.0.0 or ::."""
+        """Return the addresses to which peers can connect. Each address of the machine replaces 0.0.0.0 and ::."""
         return self.parts.cable_port.addresses()
 
     async def connect(self, address: Address, timeout_s: float = limits.HANDSHAKE_TIMEOUT_S) -> Connection:

@@ -47,7 +47,7 @@ def own_channels(reader: Reader) -> list[str]:
 
 @asynccontextmanager
 async def _tasks() -> AsyncIterator[asyncio.TaskGroup]:
-    """Yield a task group that raises its first error without a group, so that callers can catch it by type."""
+    """Yield a task group that raises its first error itself, not in an ExceptionGroup: callers catch it by type."""
     try:
         async with asyncio.TaskGroup() as group:
             yield group

@@ -2,8 +2,8 @@
 
 Room is the number of bytes until the nearer of both limits. While it is larger than a margin, all posts are accepted.
 Within the margin, a text is accepted if it is new and its channel is followed. At the limit, all texts are rejected.
-Other posts are accepted until the limit is exceeded by the size of the margin. Each address may use a share of the
-margin per day, unless this node connected to it. Posts of the local user and of moderators are always accepted.
+Other posts are accepted until the limit is exceeded by the size of the margin. Peers at one address may use only a share
+of the margin per day, unless this node connected to them. Posts of the local user and of moderators are always accepted.
 """
 
 from __future__ import annotations

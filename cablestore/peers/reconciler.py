@@ -57,7 +57,7 @@ _AGAIN_WAIT_S: Final = 20.0
 """Maximum wait for posts that lost peers did not deliver, before a conversation that a peer begins."""
 
 _MAX_LOGGED_S: Final = 253_402_300_799
-"""The last second of a date with a four-digit year."""
+"""The last second of the year 9999, after which `datetime` has no dates."""
 
 _UNDER_WAY: Final = "another reconciliation with this peer is running"
 
@@ -102,8 +102,8 @@ class Reconciler:
         self._by_peer: Final[dict[str, Reconciliation]] = {}
         """Reconciliations by the static key or the address of the peer."""
         self._senders: Final[WeakKeyDictionary[PeerLink, set[asyncio.Future[None]]]] = WeakKeyDictionary()
-        """Conversations that a peer waits for, as futures of their ends. The conversation with the peer ended because
-        they transfer the same posts.
+        """For each connection whose last conversation ended because other conversations transfer the same posts: the
+        futures of the ends of the others. The next conversation waits for one of them.
         """
 
     def __len__(self) -> int:
@@ -191,12 +191,12 @@ class Reconciler:
         channels = None
         if settings.channels:
             channels = frozenset(map(self._context.dialect.channel_id, settings.channels))
-        # Otherwise each comparison would transfer the removed posts of channels with a shorter age again.
+        # Compare only posts that every channel keeps. Otherwise each comparison would transfer removed posts again.
         now_ms = system_clock_ms()
         from_ms = settings.keep.all_kept_from_ms(now_ms)
         if settings.window_ms is not None:
             from_ms = max(from_ms, now_ms - settings.window_ms)
-        # Otherwise each conversation would transfer the posts again that are rejected until the clock is set.
+        # Leave out posts that are too far ahead for this clock. Otherwise each conversation would transfer them again.
         until_ms = (
             self._context.store.parts.intake.clock() + limits.MAX_FUTURE_MS if self._sync.fetches.intake.early else None
         )
@@ -446,7 +446,7 @@ class Reconciler:
             self._context.log.info("reconciled", extra=fields)
 
     async def _wait_for_senders(self, link: PeerLink) -> None:
-        """Wait for a peer that sends the same posts, if the last conversation with this peer ended for that reason."""
+        """Wait for another conversation to end, if the last one with this peer ended because of the same posts."""
         senders = self._senders.pop(link, None)
         if senders:
             ends: set[asyncio.Future[Any]] = {link.closed, *senders}

@@ -39,7 +39,9 @@ class Restrictions:
     channels: frozenset[str] = frozenset()
     """Dropped channels: they are not requested, and their names are not sent."""
     refused: frozenset[tuple[bytes, bytes]] = frozenset()
-    """Causes of rejected posts: keys of drops with their actions, and users who block the local user or are blocked."""
+    """Causes of rejected posts, as pairs: a drop's key and its action, or a user and whether that user is blocked or
+    blocks the local user.
+    """
 
 
 class RestrictionKeeper:

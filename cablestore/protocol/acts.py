@@ -116,7 +116,7 @@ class Consent(NamedTuple):
 
 
 def turning_points(statements: Iterable[Consent]) -> list[Consent]:
-    """Return the statements with which one user started or stopped to decline roles, oldest first.
+    """Return the statements with which one user began or stopped declining roles, oldest first.
 
     A claim that the user accepts roles does not end a decline that the user signed.
     """

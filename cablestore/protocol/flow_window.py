@@ -23,8 +23,7 @@ class BatchStart(NamedTuple):
     at_s: float
     arrived_size_bytes: int
     filled_size_bytes: float
-    """The window that the batch filled, or 0 if the batch left room. Such a batch measures the demand and not the
-    link."""
+    """The window that the batch filled, or 0 if the batch left room and thus measures the demand, not the link."""
 
 
 class FlowWindow:

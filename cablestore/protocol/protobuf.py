@@ -24,7 +24,7 @@ _GROUP_END: Final = 4
 _FIXED_SIZES_BYTES: Final = {1: 8, 5: 4}
 _MAX_TAG: Final = 2**32 - 1
 _MAX_TAG_SIZE_BYTES: Final = 5
-"""Maximum size of a tag and of a size. The library rejects longer numbers, even with zeros at the end."""
+"""Maximum number of bytes of a tag, and of a size. The library rejects more bytes, even if the last ones are zeros."""
 _EMPTY: Final = b"\0"
 """The bytes after a tag for zero, empty bytes, and an empty document."""
 _nine: Final = Struct("9B").pack

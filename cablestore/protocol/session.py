@@ -105,7 +105,7 @@ class Session:
         self._left: list[bytes] = []
         """Ids of this side's requests in the previous dialect."""
         self._peer_greeting, self._own_greeting = GreetingDetector(), GreetingDetector()
-        """Detect the greeting of another cablestore: from the peer, and from this side."""
+        """Detectors of the greeting of a cablestore: the peer's greeting, and this side's."""
 
     # --- bytes ---------------------------------------------------------------------------------
 
@@ -215,7 +215,7 @@ class Session:
 
     @property
     def first_ids(self) -> tuple[bytes, bytes]:
-        """Random ids of the first requests without a ttl, of this side and of the peer, or b"" before them."""
+        """The random ids of this side's and of the peer's first request without a ttl, b"" for a side without one."""
         return self._own_greeting.first, self._peer_greeting.first
 
     @property
@@ -432,10 +432,11 @@ class Session:
         events.append(PeerRequest(exchange))
 
     def _crossed(self, request: Request) -> None:
-        """Conclude a request with the id of a request of this side: both sides forward it, and neither must wait.
+        """Conclude a peer's request that has the id of a request of this side.
 
-        A peer that forwards to everyone also sends back requests of this side, with a ttl that is one lower. They are
-        not answered, because the peer would send the answer back too. Other cablestores do not send requests back.
+        If both sides forward the same request, neither must wait for the other. A peer that forwards to everyone also
+        sends back requests of this side, with a ttl that is one lower. They are not answered, because the peer would
+        send the answer back too. Other cablestores do not send requests back.
         """
         own = self.open_requests.get(request.request_id)
         was_sent_back = own is None or own.request.ttl == 0 or request.ttl == own.request.ttl - 1
