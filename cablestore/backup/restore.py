@@ -90,7 +90,7 @@ class RestoreReport:
 
     @property
     def is_complete(self) -> bool:
-        """True if no posts and tombstones were rejected, and no files of the backup are damaged."""
+        """True if no posts or tombstones were rejected, and no files of the backup are damaged."""
         return not self.rejected and not self.problems
 
 

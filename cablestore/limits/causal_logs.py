@@ -60,8 +60,8 @@ MAX_SDS_SHARES: Final = 128
 share, because a sender can use any number of names."""
 
 MAX_SDS_CAUSES: Final = 16
-"""Maximum number of senders that share the cost of one missing message. If there are more, the senders that are served
-last do not share it. One honest sender is enough."""
+"""Maximum number of senders that share the cost of one missing message that they listed. Of more senders, those that are
+served last do not share it. One honest sender is enough to have the message requested."""
 
 MAX_SDS_SYNC_IDS: Final = 64
 """Maximum number of ids of sync messages remembered for each share, enough for at least half an hour. The oldest are

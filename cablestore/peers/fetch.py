@@ -356,7 +356,7 @@ class Fetch:
         self._flow.arrived(sum(map(len, posts)))
         self._storing += 1
         stored = self._all.intake.store(self._connection, posts, self._connection)
-        # Also called when the tasks of a stopping node have ended.
+        # A callback, not a task: it also runs after the tasks of a stopping node have ended.
         stored.add_done_callback(partial(self._stored, posts))
 
     def _conclude(self, exchange: Exchange, step: Step) -> None:

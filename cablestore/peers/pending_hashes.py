@@ -85,7 +85,7 @@ class PendingHashes(Generic[Peer]):
         return len(self._queued.get(peer, ()))
 
     def outstanding(self, peer: Peer) -> int:
-        """Return the number of hashes that a peer was requested to deliver and has not."""
+        """Return the number of hashes that were requested from a peer and whose posts it has not delivered."""
         return len(self._requested.get(peer, ()))
 
     def _has_room(self, peer: Peer) -> bool:

@@ -26,7 +26,7 @@ from cablestore.protocol.varint import MAX_VARINT
 class Inspector(Protocol):
     """Inspector of posts and hashes that peers send for other peers. It forwards the permitted items.
 
-    It calls the route once for each part, now or later, even if nothing is permitted.
+    For each part, it calls `pass_hashes` or `pass_posts` of the route once, now or later, even if nothing is permitted.
     """
 
     def allowed_names(self, names: tuple[str, ...]) -> tuple[str, ...]:
