@@ -202,7 +202,7 @@ def export_store(
                 is_hidden = hidden_of(reader) if hidden_of and filters and filters.without_hidden else None
                 selection = None if filters is None else Selection(reader, filters, is_hidden)
                 _read(reader, selection, writer, work, run_size_bytes, progress)
-            reader.close()  # release it early
+            reader.close()  # release the snapshot before the long merge
             if not work.is_merged:
                 writer.add_records(_counted(merge(list(work.run_paths()), work.place()), progress))
                 work.is_merged = True

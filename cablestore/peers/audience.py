@@ -93,7 +93,7 @@ EVERYONE: Final = Audience()
 
 
 class BlockBook:
-    """Public blocks: for each static key, the users that block it or that it blocks."""
+    """Public blocks: for the user of each static key, the users who block that user or whom that user blocks."""
 
     def __init__(self, pairs: Iterable[tuple[bytes, bytes]] = (), own: Mapping[bytes, bool] | None = None) -> None:
         """`pairs` contains (blocker, blocked) pairs.

@@ -75,7 +75,7 @@ class CableConnection(Connection):
             self.greet()  # the dialect changed during the last greeting, which ended it
         is_alive = (
             self.session.is_recognised and self.session.open_requests
-        )  # a peer that never sent a message will not answer
+        )  # open requests count only at a peer that has sent a message: others do not answer
         is_idle = not is_alive and not self.session.to_answer and not self._port.reconciler.is_under_way(self)
         if is_idle and now_s - self.received_s > self._context.settings.idle_timeout_s:
             self.end("idle")
@@ -101,7 +101,7 @@ class CableConnection(Connection):
                 case Dropped(exchange):
                     self._dropped(exchange)
                 case Violation(fault, detail):
-                    # cable-core.js sends forwarded answers to all its peers.
+                    # Not a fault in legacy: cable-core.js sends forwarded answers to all its peers.
                     if fault is not Fault.UNREQUESTED or not self.session.dialect.requests_have_ttl:
                         self.faulted(fault.value, detail)
                 case Extra(content):

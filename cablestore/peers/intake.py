@@ -190,7 +190,7 @@ class PostIntake:
                 self.early.reject(outcome.hash, due_ms, sender)
             case Verdict.REJECTED:
                 self._context.metrics.rejected_posts[RejectionReason(outcome.reason)].inc()
-            case Verdict.POSTPONED if outcome.reason in _REASONS:  # the node does not stop
+            case Verdict.POSTPONED if outcome.reason in _REASONS:  # by the policy, not because the node stops
                 self._context.metrics.rejected_posts[RejectionReason(outcome.reason)].inc()
                 is_full = len(self.postponed) >= limits.MAX_POSTPONED_POSTS
                 wait_s = limits.POSTPONED_OVERFLOW_S if is_full else limits.POSTPONED_S

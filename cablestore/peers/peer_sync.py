@@ -195,7 +195,7 @@ class PeerSync:
         await self._together(
             [self._by_turns(self._poll, sorted(self._followed)), self._follow(requests_channels=requests_channels)]
         )
-        await self._moderation(sorted(self._followed))  # actions of a user who is no longer blocked
+        await self._moderation(sorted(self._followed))  # it may now return actions of a user who is no longer blocked
         await self._settle()
 
     def unfollow(self, channels: Collection[str]) -> None:

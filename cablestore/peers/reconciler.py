@@ -325,7 +325,7 @@ class Reconciler:
         return True
 
     def _agree(self, link: PeerLink, frame: bytes) -> None:
-        """Handle EQUAL or CHANGED after the comparison that it refers to has ended on this side too."""
+        """Handle a frame EQUAL or CHANGED once the comparison that the frame refers to has ended on this side too."""
         current = self._by_link.get(link)
         if current is None:
             self._agreements.receive(link, frame)

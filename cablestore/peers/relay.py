@@ -68,7 +68,7 @@ class Route:
         if self.exchange.is_over or (isinstance(request, PostRequest) and not request.hashes):
             return
         if self.origin.may_be_cable_js and cable_js.handled_request(request) is None:
-            return  # no answer could be forwarded
+            return  # the requesting peer could not handle any answer
         # A node that is nearer to the original requester waits longer. Otherwise it would give up just before the
         # answer.
         timeout_s = limits.RELAY_TIMEOUT_S + limits.RELAY_STEP_S * (ttl - 1)

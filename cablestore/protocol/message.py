@@ -167,7 +167,7 @@ _LEGACY_CIRCUIT: Final = bytes(LEGACY.circuit_id_size_bytes)
 
 
 class FrameReader:
-    """Splitter of a stream of bytes, in pieces of any size, into messages without their lengths."""
+    """Splitter of a stream, which arrives in pieces of any size, into messages without their length prefixes."""
 
     def __init__(self, max_size_bytes: int = limits.MAX_MESSAGE_SIZE_BYTES, *, skips_empty: bool = True) -> None:
         self._max_size_bytes = max_size_bytes

@@ -63,8 +63,8 @@ class Session:
     """The session with one peer. `new_id` returns random request ids of a given size.
 
     It uses `dialect` until the peer's first message shows the peer's dialect. Then open requests are sent again in that
-    dialect. If both sides sent first in different dialects, and each changed to the other dialect, legacy wins. After
-    one legacy message, a side keeps legacy, and messages of draft 8 are ignored until then.
+    dialect. If both sides sent first in different dialects, and each changed to the other dialect, legacy wins: once a
+    side has received a legacy message, it keeps legacy. It ignores messages of draft 8, which the peer sends again.
 
     Without `speaks_first`, nothing is sent before the first message of the peer or a call of `speak`, because some
     existing clients exit when they receive an unknown dialect. With `spares`, the peer may be cable.js.
@@ -170,7 +170,7 @@ class Session:
                 self._send_request(exchange, now_s)
 
     def _recognise(self, dialect: Dialect, now_s: float, events: list[Event]) -> None:
-        """Use the peer's dialect. The peer did not understand requests in the other dialect."""
+        """Change to the peer's dialect, and repeat the open requests in it: the peer did not understand the others."""
         self.is_recognised = True
         if dialect is not self.dialect:
             self._out.clear()  # unsent messages, which crash some existing clients
@@ -188,7 +188,7 @@ class Session:
                 GreetingDetector(),
                 GreetingDetector(),
             )  # earlier messages are not part of a greeting
-            for request_id in left:  # the peer did understand these, and they are sent again
+            for request_id in left:  # sent earlier in this dialect: the peer may answer them, and they are repeated
                 self._send(CancelRequest(self._unused_id(dialect.request_id_size_bytes), request_id))
         self.speak(now_s)
 

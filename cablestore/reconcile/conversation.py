@@ -218,7 +218,7 @@ class ReconcileConversation:
         self._send_unlisted()
 
     def end(self, reason: EndReason, text: str) -> None:
-        """Notify the peer that this side ends the conversation, and of the reason."""
+        """Send the peer the reason why this side ends the conversation."""
         if self._number != _NO_NUMBER:
             self._send(Ended(reason, text))
 

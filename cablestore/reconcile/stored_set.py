@@ -1,4 +1,4 @@
-"""The set of ids of one state of a store, read through the stored sums (`cablestore.views.sync`).
+"""The ids of a store's posts in one state, as an `OrderedSet` that uses stored sums (`cablestore.views.sync`).
 
 The sums are one tree per set, and each channel has a set. A node's name is the common prefix of its posts' keys, so all
 trees have the same nodes. The trees of several channels can be read like one. Nodes are read on first use, then cached.
