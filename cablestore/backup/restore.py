@@ -219,7 +219,11 @@ def _random_name() -> str:
 
 
 def _copy_local(rows: Path, target: Path, *, judged: bool) -> None:
-    """Copy the local rows of the store to a database. A rebuild omits some local rows, because it may lose posts."""
+    """Copy all local rows from the database `rows` to the rebuilt database `target`.
+
+    A rebuild omits some local rows, because it may lose posts. Unless `judged`, the row DECIDED is left out, so that the
+    drops are derived again when the store is opened.
+    """
     leave_out = None if judged else local_key(DECIDED)
     with closing(LevelDB(rows)) as database, database.snapshot() as state, closing(LevelDB(target)) as new:
         found = (row for row in state.scan(LOCAL_PREFIX, after_prefix(LOCAL_PREFIX)) if row[0] != leave_out)

@@ -126,7 +126,7 @@ class TrustedRows:
 
 
 def _stone_of(row: Row) -> Tombstone | None:
-    """Return a tombstone in the form for other stores, or None if it is malformed."""
+    """Return the tombstone in a row, in the form that exports contain, or None if it is malformed."""
     try:
         stone = decode_tombstone(row).for_export()
         return Tombstone.read([stone.target, stone.author, stone.encode()])

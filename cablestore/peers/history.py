@@ -104,7 +104,8 @@ class Histories:
     async def check(self, since_ms: int) -> None:
         """Request the whole history of channels without a full pass since `since_ms`, at a bounded rate.
 
-        A pass that an earlier connection began is continued. Then posts that are newer than its start are requested.
+        A pass that an earlier connection began is continued to its end. Then posts since the date that the earlier
+        connection had reached are requested.
         """
         marks = await self._context.current_marks()
         for channel in sorted(self._followed):
@@ -239,7 +240,7 @@ class Histories:
 def safe_point_ms(reader: Reader, channel: str, known_ms: int) -> int:
     """Return the date from which posts are listed again after all were known at `known_ms`.
 
-    It is at least an hour and `_LEAST_OVERLAP` posts earlier, but at most `limits.MAX_OVERLAP_POSTS` posts.
+    It is an hour or `_LEAST_OVERLAP` posts earlier, whichever is more, but at most `limits.MAX_OVERLAP_POSTS` posts.
     """
     hashes = answers.channel_time_range(reader, channel, 0, known_ms, limits.MAX_OVERLAP_POSTS)
     dates = [answers.time_of(reader, digest) or 0 for digest in hashes]

@@ -410,7 +410,7 @@ class PeerLink(asyncio.Protocol, ABC):
 
     @property
     def _known_as(self) -> str:
-        """The name of the peer, which is the same for its next connection."""
+        """The name of the peer in warnings. The peer's next connection has the same name."""
         return str(self.dialed or self.host)
 
     @property

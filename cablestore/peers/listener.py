@@ -58,7 +58,7 @@ class PeerListener(ABC, Generic[L]):
         """Use a kept connection until it ends."""
 
     async def listen(self, address: Address) -> Address:
-        """Accept connections at an address. Return it, with the assigned port for port 0. Raises NodeError."""
+        """Accept connections at an address. Return the address, with the assigned port for port 0. Raises NodeError."""
         return await self._context.life.call(self._listen, address)
 
     async def _listen(self, address: Address) -> Address:

@@ -337,7 +337,10 @@ class PeerSync:
         await state.done
 
     async def _moderation(self, channels: list[str]) -> None:
-        """Request the roles, actions and blocks of the cabal and of all channels, and repeat that for new channels."""
+        """Request the roles, actions and blocks of the cabal and of all followed channels.
+
+        `channels` are new channels. Without them, nothing is requested if an earlier request exists.
+        """
         if self._moderating is not None and not channels:
             return
         names = tuple(sorted(self._followed)[: limits.MAX_HASHES_PER_REQUEST])

@@ -205,7 +205,7 @@ class Quota:
         return address is not None and not self._has_share(address, len(post.raw), now_ms)
 
     def _has_share(self, address: str, size_bytes: int, now_ms: int) -> bool:
-        """Return True if the address may use `size_bytes` of the margin, and then charge them to the address."""
+        """Charge `size_bytes` of the margin to the address. Return False, without a charge, if its share is too small."""
         if self._day != (day := now_ms // _DAY_MS):
             self._day = day
             self._used.clear()

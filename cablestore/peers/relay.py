@@ -185,7 +185,7 @@ class Loops:
         """Weak references to the session that sent each request first, by request id."""
 
     def is_loop(self, session: Session, request: Request, alive: Collection[Session]) -> bool:
-        """Return True if this request came from another connected peer, or from this node. Otherwise remember it.
+        """Return True if another connected peer sent this request first, or this node did. Otherwise remember it.
 
         A peer that reconnects repeats its request with the same id, and is answered.
         """

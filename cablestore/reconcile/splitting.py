@@ -208,7 +208,7 @@ class Replier:
             self._add_fingerprint(reply, part)
 
     def _answer_items(self, reply: PayloadReply, within: Range, theirs: ItemSet) -> None:
-        """Compare item sets as far as the frame has room."""
+        """Compare a received item set with the local ids, as far as the reply has room, or completely (`_is_learned`)."""
         compared, left = ([within], None) if self._is_learned(reply, within, theirs) else self._fitting(reply, within)
         for part in compared:
             here, here_only, there_only = self._compare(reply, part, theirs)
