@@ -144,7 +144,7 @@ class Connection(PeerLink):
         return exchange
 
     def flush(self) -> None:
-        """Send the output of the session."""
+        """Send the output of the session. Close the connection if too much output is queued."""
         if not self.is_established or self._transport is None:
             return
         messages = self.session.output()

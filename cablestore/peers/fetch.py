@@ -217,7 +217,7 @@ class Fetch:
         self._has_ended = False
         """True if no further posts are fetched from the peer. A peer that the local user blocks may still be connected."""
         self._error: CableStoreError | None = None
-        """Why the lookup of hashes that were offered live failed."""
+        """Why the last failed lookup of offered hashes failed, None after the error was raised."""
 
     def take_failed(self) -> int:
         """Return the number of offered posts that did not arrive or were not stored since the last call."""
@@ -230,7 +230,7 @@ class Fetch:
         return bool(self._failed)
 
     def take_overflow(self) -> bool:
-        """Return True if a post that was offered live was skipped since the last call.
+        """Return True if an offered post was skipped since the last call.
 
         Posts are skipped if too many wait, or if the store cannot be read.
         """

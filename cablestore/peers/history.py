@@ -75,7 +75,7 @@ class Histories:
         return kept_from_ms if settings.window_ms is None else max(kept_from_ms, now_ms - settings.window_ms)
 
     async def fetch(self, channel: str, *, whole: bool) -> int:
-        """Fetch a channel's history: with `whole` from the start of the window, else from the end of the last pass.
+        """Fetch a channel's history: with `whole` from the start of the window, else from the last pass's safe point.
 
         Return the date from which a live request must list posts.
         """
@@ -145,8 +145,8 @@ class Histories:
     async def _all_pages(self, channel: str, page: Paging, began: SyncMark | None) -> int | None:
         """Request all pages, unless the channel is dropped.
 
-        `began` is the mark of an incomplete pass. It is kept for the next connection, with the progress of the pass.
-        Return the number of hashes received, None if the last page was not reached.
+        `began` is the mark of a pass that the next connection may continue, None for other passes. It is stored with the
+        progress of the pass. Return the number of hashes received, None if the last page was not reached.
         """
         count, epoch = 0, self._context.marks.epoch
         before: list[bytes] = []

@@ -160,7 +160,7 @@ class PeerLink(asyncio.Protocol, ABC):
     # --- the transport calls these -------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Start the handshake, unless the port rejects the connection."""
+        """Start the handshake, unless the port, a ban or the policy rejects the connection."""
         self._transport = cast(asyncio.Transport, transport)  # stream protocols always get this type
         address = transport.get_extra_info("peername")
         if address:

@@ -266,7 +266,8 @@ class Reconciler:
     async def _all_that_is_left(self, job: ReconcileJob) -> bool:
         """Reconcile the parts that no earlier connection completed.
 
-        Return True if an earlier connection completed a part.
+        Return True if an earlier connection completed a part, or if stored posts may have been lost meanwhile: then all
+        parts must be compared again.
         """
         keep_ms = self._context.settings.reconcile_all_every_s * 1000
         marks = await self._context.current_marks()
@@ -303,9 +304,10 @@ class Reconciler:
         await self._run(current, report, is_ours=True, is_complete=is_complete)
 
     def received(self, link: PeerLink, frame: bytes) -> bool:
-        """Handle a frame of the current conversation, the first frame of a new conversation, or a notice of changes.
+        """Handle a notice, the first frame of a new conversation, or a frame for the current conversation.
 
-        Frames of an old conversation are ignored. Returns False for these and for unknown frames.
+        The current conversation ignores frames of earlier conversations. Without a current conversation, returns False
+        for them and for unknown frames.
         """
         current = self._by_link.get(link)
         if frame == NEW_CHANNEL:
@@ -335,7 +337,7 @@ class Reconciler:
     def _asked(self, link: PeerLink, frame: bytes) -> None:
         """Answer a peer that begins a conversation.
 
-        This node may not have noticed the end of the previous conversation yet.
+        If this node has not noticed the end of the previous conversation yet, the new conversation waits for it.
         """
         error = size_error(frame)
         if error is not None:
