@@ -236,9 +236,10 @@ def _copy_local(rows: Path, target: Path, *, judged: bool) -> None:
 
 @contextmanager
 def _target(path: Path) -> Iterator[Path]:
-    """Lock an empty target and yield its folder RESTORING, which is removed afterwards.
+    """Lock a target and yield its folder RESTORING, which is removed afterwards.
 
-    Raises BackupError if the target is not empty, and StoreLockedError if it is in use.
+    Raises BackupError if the target contains more than the remains of an interrupted restore, and StoreLockedError if it
+    is in use.
     """
     _reject_full(path)
     with storage_errors(f"cannot restore to {path}"):

@@ -205,7 +205,7 @@ class PeerListener(ABC, Generic[L]):
     # --- limits --------------------------------------------------------------------------------
 
     def admit(self, link: L) -> str:
-        """Add a connection. Return the reason to reject it, or ""."""
+        """Add a connection, even if it is to be rejected. Return the reason to reject it, or ""."""
         self.links.add(link)
         self.by_network[link.network] += 1
         if self._is_stopping:

@@ -376,7 +376,7 @@ class FeedThread:
         """Set after each write, and when the thread must end."""
         self._unwatch = store.watch(self._woken.set)
         self._after = self.reached = store.last_sequence
-        """Last entry whose changes were passed to the loop."""
+        """Last entry that was read or skipped, and last entry whose changes were passed to the loop or skipped."""
         self.failure = ""
         """Why changes cannot be announced, or why some changes were skipped. Connected peers do not receive skipped
         changes."""

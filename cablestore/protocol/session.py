@@ -432,7 +432,7 @@ class Session:
         events.append(PeerRequest(exchange))
 
     def _crossed(self, request: Request) -> None:
-        """Conclude a peer's request that has the id of a request of this side.
+        """Conclude a peer's request with the id of a request of this side, unless the peer only sent that request back.
 
         If both sides forward the same request, neither must wait for the other. A peer that forwards to everyone also
         sends back requests of this side, with a ttl that is one lower. They are not answered, because the peer would
