@@ -223,7 +223,7 @@ class Node(ProcessBound):
         return await self.parts.cable_port.connect(address, timeout_s)
 
     def keep_connected(self, address: Address) -> None:
-        """Stay connected to a peer. After failures, retry after pauses of a second to a minute.
+        """Stay connected to a peer. The pauses between attempts grow up to `NodeSettings.longest_retry_s`.
 
         A pause ends early if the machine's network changes, the machine wakes up, or another peer is reachable again.
         """
@@ -295,8 +295,8 @@ class Node(ProcessBound):
     def peer_events(self) -> PeerEvents:
         """Return an async iterator of later changes: `PeerConnected`, `PeerLost` and so on.
 
-        It starts with this call. To miss no change, call `peers` after it, without an `await` in between. It ends when
-        the node stops.
+        The iterator starts with this call, and ends when the node stops. To miss no change, call `peers` afterwards,
+        without an `await` in between.
         """
         self._on_loop()
         return self._watchers.follow()

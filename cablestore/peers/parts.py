@@ -171,7 +171,7 @@ class NodeParts:
     def _policy_changed(self) -> None:
         """Apply a changed policy: disconnect rejected peers, and request posts again that were rejected before.
 
-        A peer that the policy no longer rejects is dialled now.
+        All disconnected peers are dialled now, because the policy may no longer reject them.
         """
         self.control.disconnect_rejected()
         self.context.dials.retry_now()
