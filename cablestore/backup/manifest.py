@@ -314,7 +314,8 @@ def load_key(folder: ObjectFolder) -> Identity:
 def claimed(folder: ObjectFolder, *, to_write: bool = False) -> Iterator[None]:
     """Lock the folder of a backup. Several readers may lock it at once. For a URI, only this machine is locked out.
 
-    Raises BackupError if the folder is in use, or contains other files than a backup.
+    Raises BackupError if the folder is in use, or if a folder to read is missing. With `to_write`, the folder is
+    created, and BackupError is raised like in `reject_other`.
     """
     if folder.is_local and folder.path.exists() and not folder.path.is_dir():
         raise BackupError(f"{folder} is a file, but a backup is a folder. Choose a new or empty folder")
@@ -335,7 +336,7 @@ def claimed(folder: ObjectFolder, *, to_write: bool = False) -> Iterator[None]:
 
 
 def reject_other(folder: ObjectFolder) -> None:
-    """Raise BackupError if a folder is not a backup and contains foreign files, or only a key file."""
+    """Raise BackupError if a folder without a manifest contains files that are not a backup's, or only a key file."""
     names = sorted({*folder.names(), *folder.folders()})
     if MANIFEST in names:
         return  # foreign files in a backup are kept

@@ -106,7 +106,7 @@ class BackupReading:
         return False
 
     def is_authentic(self, identity: Identity | None) -> bool:
-        """Return True if the store's key signed the backup, and record an invalid signature.
+        """Return True if `identity`, the store's key, signed the backup. Record an invalid signature as a problem.
 
         Raises IdentityError like `require_key` if another key than `identity` signed it.
         """

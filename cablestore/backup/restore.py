@@ -90,7 +90,7 @@ class RestoreReport:
 
     @property
     def is_complete(self) -> bool:
-        """True if no posts and tombstones were rejected, and no files of the backup are damaged."""
+        """True if no posts or tombstones were rejected, and no files of the backup are damaged."""
         return not self.rejected and not self.problems
 
 
@@ -219,7 +219,11 @@ def _random_name() -> str:
 
 
 def _copy_local(rows: Path, target: Path, *, judged: bool) -> None:
-    """Copy the local rows of the store to a database. A rebuild omits some local rows, because it may lose posts."""
+    """Copy all local rows from the database `rows` to the rebuilt database `target`.
+
+    A rebuild omits some local rows, because it may lose posts. Unless `judged`, the row DECIDED is left out, so that the
+    drops are derived again when the store is opened.
+    """
     leave_out = None if judged else local_key(DECIDED)
     with closing(LevelDB(rows)) as database, database.snapshot() as state, closing(LevelDB(target)) as new:
         found = (row for row in state.scan(LOCAL_PREFIX, after_prefix(LOCAL_PREFIX)) if row[0] != leave_out)
@@ -232,9 +236,10 @@ def _copy_local(rows: Path, target: Path, *, judged: bool) -> None:
 
 @contextmanager
 def _target(path: Path) -> Iterator[Path]:
-    """Lock an empty target and yield its folder RESTORING, which is removed afterwards.
+    """Lock a target and yield its folder RESTORING, which is removed afterwards.
 
-    Raises BackupError if the target is not empty, and StoreLockedError if it is in use.
+    Raises BackupError if the target contains more than the remains of an interrupted restore, and StoreLockedError if it
+    is in use.
     """
     _reject_full(path)
     with storage_errors(f"cannot restore to {path}"):

@@ -2,8 +2,8 @@
 
 Posts are verified. All other rows are trusted if the store's key signed the backup. Otherwise a tombstone needs a
 post/delete of the backup that confirms it. Local rows and causal logs are omitted, because they decide what is hidden,
-dropped and sent. The arrival log is omitted too: after a forged entry with the highest number, a store could not be
-written. Local-only posts are sealed with the key, so only its owner can create them.
+dropped and sent. The arrival log is omitted too: a forged entry with the highest number would prevent all later writes.
+Local-only posts are sealed with the store's key, so only the owner of the key can create them.
 """
 
 from __future__ import annotations
@@ -46,8 +46,9 @@ class TrustedRows:
     def reject(self, damaged: Mapping[str, int]) -> None:
         """Count rows that a rebuild could not use, by reason.
 
-        Without `salvage`, raises BackupError if all rows are trusted, or if the key may be wrong. In an untrusted
-        backup, rows that an attacker added must not prevent the restore of other rows.
+        Without `salvage`, raises BackupError for such rows if all rows are trusted, or if no local-only post could be
+        decrypted, because the key may be wrong. In an untrusted backup, rows that an attacker added must not prevent the
+        restore of other rows.
         """
         if not damaged:
             return
@@ -125,7 +126,7 @@ class TrustedRows:
 
 
 def _stone_of(row: Row) -> Tombstone | None:
-    """Return a tombstone in the form for other stores, or None if it is malformed."""
+    """Return the tombstone in a row, in the form that exports contain, or None if it is malformed."""
     try:
         stone = decode_tombstone(row).for_export()
         return Tombstone.read([stone.target, stone.author, stone.encode()])

@@ -373,7 +373,7 @@ def _put_key(
         return known, False
     identity = source.identity.load() if wanted else _signer(source)
     if identity is None and not wanted:
-        return known, False  # `verify_backup` reports it
+        return known, False  # the damaged key file remains, and `verify_backup` reports it
     if identity is None:
         raise IdentityError(f"cannot read the key of the store at {source.path}. Back up without the key")
     public_key = identity.public_key.hex()

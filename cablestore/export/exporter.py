@@ -202,7 +202,7 @@ def export_store(
                 is_hidden = hidden_of(reader) if hidden_of and filters and filters.without_hidden else None
                 selection = None if filters is None else Selection(reader, filters, is_hidden)
                 _read(reader, selection, writer, work, run_size_bytes, progress)
-            reader.close()  # release it early
+            reader.close()  # release the snapshot before the long merge
             if not work.is_merged:
                 writer.add_records(_counted(merge(list(work.run_paths()), work.place()), progress))
                 work.is_merged = True
@@ -265,7 +265,7 @@ def _finish(work: _Work, writer: ExportWriter, covered: CoveredLog | None) -> Ma
 def _claimed(out: ObjectFolder) -> Iterator[Path]:
     """Lock a folder and yield the folder of its runs. For a URI, only this machine is locked out.
 
-    Raises ExportError if the folder contains other files or another process exports to it.
+    Raises ExportError if the folder is a finished export, contains other files, or if another process exports to it.
     """
     if out.is_local and out.path.exists() and not out.path.is_dir():
         raise ExportError(f"{out} is a file, but an export is a folder. Choose a new or empty folder")

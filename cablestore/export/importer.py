@@ -38,7 +38,7 @@ class ImportSummary:
     rejected_skeletons: int = 0
     """Tombstones that no stored post/delete confirms, or whose target is stored or was stored with another author."""
     consents: int = 0
-    """New statements about roles, without their post/infos."""
+    """Statements about roles that are new to the store and whose post/infos are not in the export."""
 
     def count(self, outcomes: list[Outcome]) -> None:
         """Count the outcomes of some posts."""

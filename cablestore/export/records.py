@@ -93,7 +93,7 @@ def _hash_hex(row: Row) -> str:
 
 
 def records_of(rows: list[Row]) -> list[bytes]:
-    """Return the records of posts. Only time and type are decoded. Their usual form is decoded inline to save time."""
+    """Return the records of posts. Only the timestamp and the type are decoded, their most common encoding inline."""
     records = []
     for key, raw in rows:
         try:

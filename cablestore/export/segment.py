@@ -79,7 +79,7 @@ class SegmentWriter:
 
 
 def read_segment(file: Path | ObjectFile, expected_blake3: str | None = None) -> Iterator[tuple[Any, ...]]:
-    """Yield the blocks of a segment, tuples of items. With a checksum, the file is verified first.
+    """Yield the blocks of a segment as tuples of items. With `expected_blake3`, the file is verified first.
 
     Raises ExportError, which contains the file's name, if the file is missing, has another checksum or is not a
     segment. Raises StorageError after an I/O error.

@@ -73,7 +73,7 @@ def verify_export(
     If the export contains the post/delete of a tombstone, the post/delete must confirm the tombstone. Posts of the
     export must not have effective tombstones. With `signatures`, every signature is verified, on all cores. `progress`
     is called with the number of posts verified since the last call. Raises ExportError if the export is missing,
-    unfinished or in an unknown format.
+    unfinished or in an unknown format. A damaged manifest is a problem in the report.
     """
     report = ExportReport()
     try:

@@ -59,7 +59,7 @@ def make_part(path: Path) -> None:
 
 
 def restrict(folder: Path, is_own: Callable[[str], object], *, notify: bool = True) -> None:
-    """Make a folder of the user private if other users could read it, with the entries for which `is_own` is true.
+    """If other users could read a folder of the user, make it private, and the entries for which `is_own` is true.
 
     A folder that is shared with its group is not changed. With `notify`, a change is logged. Errors are ignored.
     """
@@ -102,7 +102,7 @@ def set_files(folder: Path) -> None:
 
 
 def create(path: str, flags: int) -> int:
-    """Open a file for writing, as an `opener` of `open`, with the mode of new files in its folder."""
+    """Open a file for writing, with the mode of new files in its folder. This is an `opener` for `open`."""
     descriptor = os.open(path, flags, PRIVATE_FILE)
     with suppress(OSError):  # some file systems do not support modes
         os.fchmod(descriptor, file_mode(Path(path).parent))

@@ -36,7 +36,7 @@ def for_each(folder: ObjectFolder, work: Callable[[str], Result], names: Iterabl
         while under_way:
             yield awaited(under_way.popleft())
     except Exception:
-        for answer in under_way:  # the caller may start again
+        for answer in under_way:  # wait for them: the caller may repeat the requests at once
             with suppress(Exception):
                 awaited(answer)
         raise

@@ -26,7 +26,7 @@ def require_mount(target: Path | ObjectFolder) -> None:
     try:
         path = target.resolve()
         mounted = _mount_points()
-    except (OSError, RuntimeError) as error:  # a disk that was removed, a loop of links
+    except (OSError, RuntimeError) as error:  # a removed disk, or a loop of symbolic links
         raise ArgumentError(f"cannot access {target}: {error}. Mount its disk first") from None
     if not any(each in mounted or (not mounted and os.path.ismount(each)) for each in (path, *path.parents[:-1])):
         raise ArgumentError(f"{target} is not on a mounted disk: only / is mounted above it. Mount the disk first")

@@ -2,8 +2,8 @@
 
 A stream of pyarrow completes its object when it is closed or garbage-collected, even if an exception interrupted the
 writing. So a file is first written to a temporary file on this disk, and sent when it is complete. An interruption
-before that does not create an object, and a failed upload can be repeated. A stream does not complete an object after a
-failed part.
+before that does not create an object, and a failed upload can be repeated. During an upload to S3, `background_writes`
+prevents a stream from completing an object after a part failed.
 """
 
 from __future__ import annotations
@@ -326,7 +326,7 @@ def request(work: Callable[[], T]) -> Future[T]:
 
 
 def is_request_in_progress() -> bool:
-    """Return True if a request has not ended. Python would wait for it at exit, and the server may never answer."""
+    """Return True if a request has not ended. Python would wait for its thread at exit, perhaps forever."""
     return bool(_in_progress)
 
 

@@ -77,7 +77,7 @@ def make_locked(place: Path, prefix: str) -> TemporaryFolder:
 
 
 def remove_unused(place: Path, prefix: str) -> None:
-    """Remove the folders of this user with a prefix that no process has locked. Killed processes left them."""
+    """Remove this user's unlocked folders whose names begin with `prefix`, which killed processes left in `place`."""
     for path in place.glob(f"{prefix}*"):
         with suppress(OSError):
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)

@@ -35,7 +35,7 @@ _VARIABLES: Final = {
     "abfs": "AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET",
     "abfss": "AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET",
 }
-"""Schemes of object stores, whose URIs contain a bucket, and the location of their credentials."""
+"""Where the credentials of an object store are read from, by the scheme of its URIs. These URIs contain a bucket."""
 _SAME: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
 """Other names of schemes in Hadoop and Spark."""
 _NO_USER: Final = frozenset({"s3"})

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class DiskUsage(NamedTuple):
-    """Free space on the disk of a folder that this user can use, and the size of the folder's files."""
+    """Free space that this user can use on a folder's disk, and the size of the folder's files."""
 
     free_size_bytes: int
     store_size_bytes: int

@@ -36,8 +36,8 @@ MAX_SDS_FILTER_HASHES: Final = 32
 filter can claim any number."""
 
 MAX_SDS_LAMPORT_AHEAD_MS: Final = 86_400_000
-"""How far a message's Lamport time may be ahead of the clock: one day at a thousand messages a second. All Lamport
-clocks follow the largest time."""
+"""How far a message's Lamport time may be ahead of the clock. Each message advances it by one, so an honest sender gains
+this lead only with 86 million messages. All members' Lamport clocks follow the largest time that they receive."""
 
 MAX_SDS_WAITING: Final = 4_096
 """Maximum number of messages of one channel that wait for their dependencies. Further messages are fetched again
@@ -60,8 +60,8 @@ MAX_SDS_SHARES: Final = 128
 share, because a sender can use any number of names."""
 
 MAX_SDS_CAUSES: Final = 16
-"""Maximum number of senders that share the cost of one missing message. If there are more, the senders that are served
-last do not share it. One honest sender is enough."""
+"""Maximum number of senders that share the cost of one missing message that they listed. Of more senders, those that are
+served last do not share it. One honest sender is enough to have the message requested."""
 
 MAX_SDS_SYNC_IDS: Final = 64
 """Maximum number of ids of sync messages remembered for each share, enough for at least half an hour. The oldest are

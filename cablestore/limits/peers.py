@@ -62,12 +62,12 @@ MAX_POST_RESPONSE_SIZE_BYTES: Final = 1_048_576
 request fit into it."""
 
 POST_RESPONSE_PIECE_SIZE_BYTES: Final = 4_096
-"""Posts in one response to another cablestore, which reads several responses. A broken link loses at most one
-response."""
+"""Maximum size of several posts in one response to another cablestore, which reads several responses to a request. A
+broken link loses at most one response."""
 
 REQUESTS_REMEMBERED: Final = 1_024
-"""Ids of this node's concluded requests. A response to one of them is late; a response to an unknown id is a
-fault of the peer."""
+"""Number of ids of concluded requests that a node remembers. A response to one of them is late; a response to an
+unknown id is a fault of the peer."""
 
 ANSWER_TIMEOUT_S: Final = 20.0
 """Time without an answer before the node abandons a request. Existing clients do not answer requests for posts that
@@ -95,11 +95,12 @@ RELAY_STEP_S: Final = 0.625
 is below ANSWER_TIMEOUT_S."""
 
 ROUTES_REMEMBERED: Final = 65_536
-"""Ids of requests kept to detect a request that returns on another route: enough for some minutes on a busy node."""
+"""Maximum number of remembered request ids, which show that a request returned on another route: enough for some
+minutes on a busy node."""
 
 ROUTE_HASHES_REMEMBERED: Final = 10_000
-"""Hashes of one forwarded request that are remembered, so that each is passed on once. Beyond this number, a repeated
-hash may be passed on twice."""
+"""Maximum number of hashes remembered for one forwarded request, so that each is forwarded once. Beyond this number, a
+hash may be forwarded twice."""
 
 MAX_PENDING_HASHES_PER_PEER: Final = 65_536
 """Maximum number of hashes of one peer that wait to be fetched, 10 MB. The next pass finds the peer's further posts
@@ -110,8 +111,8 @@ MAX_HASHES_REMEMBERED: Final = 65_536
 peers at once. The oldest are forgotten first."""
 
 MAX_RECEIVED_REMEMBERED: Final = 4_096
-"""Maximum number of posts that a peer sent last, 400 kB. They are not announced to the peer, which ignores
-announcements of older posts."""
+"""Maximum number of a peer's latest posts that the node remembers, 400 kB. They are not announced to the peer. The peer
+ignores announcements of its older posts."""
 
 FETCH_POSTS: Final = 500
 """Posts in one post request of a node: an answer of some 120 kB. A slow link uses shorter requests."""
@@ -160,8 +161,8 @@ MAX_EARLY_POSTS: Final = 16_384
 are more, the channels of all peers are requested again instead."""
 
 MAX_MARKS_PER_PEER: Final = 65_536
-"""Maximum number of channels of one peer with a mark up to which their history is stored: as many as one response
-lists. The marks of the least recently synced channels are dropped first."""
+"""Maximum number of marks of the channels of one peer: as many as one response lists. A mark records up to when a
+channel's history is stored. The marks of the least recently synced channels are dropped first."""
 
 MAX_MARKS: Final = 131_072
 """Maximum number of marks of the channels of all peers together: 13 MB on disk, in one file. The marks of the least
@@ -209,7 +210,8 @@ MAX_KNOWN_HOSTS: Final = 256
 by name."""
 
 MIN_MESSAGE_BYTES_PER_S: Final = 100
-"""Minimum receive rate of a message. A second below it is slow. The slowest links in use carry thousands."""
+"""Minimum receive rate of a message. A second with fewer bytes is slow. The slowest links in use carry thousands of bytes
+per second."""
 
 MAX_SLOW_S: Final = 60
 """Slow seconds that one message may take before the node disconnects the peer."""
@@ -250,7 +252,7 @@ LONGEST_RETRY_S: Final = 45.0
 that returns is reached within 60 seconds."""
 
 WORKING_S: Final = 2.0
-"""Minimum duration of a successful connection. A peer that rejects a connection closes it at once."""
+"""Minimum duration of a connection that counts as successful. A peer that rejects a connection closes it at once."""
 
 BROKEN_RETRY_S: Final = 0.2
 """Delay after a working connection breaks. On a link that breaks every five seconds, a delay of one second would lose a
@@ -280,8 +282,8 @@ DIALECT_WAIT_S: Final = 0.5
 """Time for a peer to send first if this node uses draft 8. A message of draft 8 crashes an existing client."""
 
 SLOW_READER_SIZE_BYTES: Final = 16_384
-"""Bytes queued to a peer above which the store is not read for it. So requests of this node wait for few bytes. The
-system queues as many unsent bytes again."""
+"""Maximum number of bytes queued to a peer while the node still reads the store to answer it. So requests of this node
+to the peer wait for few bytes. The system queues as many unsent bytes again."""
 
 MAX_QUEUED_SIZE_BYTES: Final = 8_388_608
 """Maximum number of bytes queued to one peer. Above this limit, the node disconnects the peer, because it reads slower
@@ -358,7 +360,7 @@ QUOTA_MARGIN: Final = 0.1
 """Share of the smaller quota limit. While less room than this is left, only some posts are accepted."""
 
 QUOTA_SHARE: Final = 0.05
-"""Share of this margin (QUOTA_MARGIN) that posts from one address may use in a day."""
+"""Share of the margin (QUOTA_MARGIN) that posts from one address may use in a day."""
 
 QUOTA_NEWEST_MS: Final = 604_800_000
 """Maximum age of the texts that are accepted near a limit of the quota: a week."""

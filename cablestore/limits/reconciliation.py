@@ -20,7 +20,7 @@ MAX_RECONCILE_SHARDS: Final = 1_024
 """Maximum number of shards in one payload: the number of shards of a Waku cluster."""
 
 MAX_RECONCILE_TOPICS: Final = 4_096
-"""Maximum number of pubsub topics, and content topics, in one payload. Each content topic is a channel."""
+"""Maximum number of pubsub topics, and of content topics, in one payload. Each content topic is a channel."""
 
 MAX_RECONCILE_TOPIC_SIZE_BYTES: Final = 1_024
 """Maximum size of one topic. The longest channel name occupies 790 bytes when it is percent-encoded."""
@@ -63,8 +63,8 @@ TALK_FIRST_PAYLOAD_SIZE_BYTES: Final = 2_048
 payloads longer."""
 
 TALK_BATCH_SIZE_BYTES: Final = 65_536
-"""Posts sent and stored together, some 200: a frame ends with the post that reaches this size. A slow link uses smaller
-batches."""
+"""Size of the posts that are sent and stored together, some 200 posts: a frame ends with the post that reaches this
+size. A slow link uses smaller batches."""
 
 TALK_LEAST_BATCH_SIZE_BYTES: Final = 1_024
 """Smallest batch while more posts wait to be sent. The confirmation of a batch takes some 20 bytes."""
@@ -96,8 +96,8 @@ MAX_TALK_REASON_CODEPOINTS: Final = 500
 """Maximum length of a peer's reason for ending a conversation. It is written to logs and terminals."""
 
 MAX_TALK_QUEUE_FRAMES: Final = 64
-"""Maximum number of received frames that wait to be handled. Honest peers send a payload, four batches and their
-acknowledgements ahead."""
+"""Maximum number of received frames that wait to be handled. Honest peers send at most a payload, four batches, and
+acknowledgements of batches in advance."""
 
 MAX_TALK_HELD_FRAMES: Final = 16
 """Maximum number of received frames that a side holds back while it has too many posts to send. Honest peers send at

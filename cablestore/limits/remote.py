@@ -17,7 +17,7 @@ MAX_REMOTE_ITERATORS: Final = 64
 """Maximum number of open iterators of one program. Each may hold a snapshot of the database."""
 
 MAX_REMOTE_SNAPSHOTS: Final = 16
-"""Maximum number of open snapshots of one program. Posts that are deleted meanwhile still occupy disk space."""
+"""Maximum number of open snapshots of one program. Posts deleted after a snapshot occupy disk space until it closes."""
 
 MAX_REMOTE_REQUEST_SIZE_BYTES: Final = 201_326_592
 """Maximum size of one call with its arguments: the largest archive and the hashes of two million posts. `ingest` sends

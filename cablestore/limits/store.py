@@ -20,8 +20,8 @@ MAX_DELETIONS_WRITTEN: Final = 1_000
 """Maximum number of hashes in one new post/delete, 32 kB. More hashes are written as several posts."""
 
 MAX_DELETIONS_LISTED: Final = 8
-"""Maximum number of deletions of one post by its author in the channel's history, earliest first. One is enough; two
-devices may each write one."""
+"""Maximum number of post/deletes that a channel's history lists for one post deleted by its author, earliest first. One
+is enough; two devices may each write one."""
 
 MAX_BATCH_POSTS: Final = 1_000
 """Maximum number of posts in one atomic write. Larger calls are split, because a batch is held in memory until it is
@@ -55,8 +55,8 @@ MAX_OWN_CLOCK_STEP_MS: Final = 60_000
 means that the clock was set back."""
 
 MAX_POSTS_IN_THE_WAY_LISTED: Final = 8
-"""Maximum number of posts of the user listed in the error for posts dated too far ahead to be replaced. They fit into
-one delete command."""
+"""Maximum number of posts that an error lists if the user's posts are dated too far ahead for a new post to replace
+them. Their hashes fit into one `delete` command."""
 
 MENTION_TOLERANCE_MS: Final = 5_400_000
 """A message mentions a user if the user has the name within this time before or after the message: an hour and a half.
@@ -67,18 +67,18 @@ CLOCK_TOLERANCE_MS: Final = 600_000
 less than a second, clocks set by hand by a few minutes."""
 
 MIN_CLOCK_WITNESSES: Final = 2
-"""Users whose texts must show that the local clock is wrong. A single user may be wrong or lie."""
+"""Minimum number of users whose texts must show that the local clock is wrong. A single user may be wrong or lie."""
 
 CLOCK_MEMORY_MS: Final = 14_400_000
-"""Age of the user's oldest texts whose answers can show that the local clock is ahead: four hours. An older error may
-be corrected by now."""
+"""Maximum age of a user's text whose answers can show that the local clock is ahead: four hours. An older error may be
+corrected by now."""
 
 MAX_CLOCK_TEXTS_READ: Final = 200
-"""Latest texts read to compare clocks. Reading takes some milliseconds. A user who writes more texts than this hides
-the texts of other users."""
+"""Maximum number of latest texts that are read to compare clocks, in some milliseconds. A user who writes more texts than
+this hides the texts of other users."""
 
 CAUSAL_SKEW_MS: Final = 604_800_000
-"""Time before a window in which causal order searches for ancestors that claim a later time. See
+"""How far before the window of a page links are followed: an ancestor there may claim a later time than the post. See
 `cablestore.store.causal_order`."""
 
 MAX_LINKS_FOLLOWED: Final = 32
@@ -109,8 +109,8 @@ MAX_GRAPH_POSTS: Final = 1_000
 show them."""
 
 MAX_TOPICS_READ: Final = 1_000
-"""Latest topics of a channel that are searched for the topic that applies. The search takes some 15 ms. If blocked
-users set more topics than this, the channel has no topic until the next one is set."""
+"""Maximum number of a channel's latest topics that are searched for the topic that applies, in some 15 ms. If blocked
+users set more topics than this, the channel has no topic until another user sets one."""
 
 STATE_POSTS_KEPT: Final = 3
 """Posts of each kind of channel state that `prune` keeps: the latest, second-latest and third-latest (wire.md
@@ -160,8 +160,8 @@ MAX_SEARCH_TERMS: Final = 32
 """Maximum number of words and phrases in one search query. A text must contain all of them."""
 
 MAX_SEARCH_RANKED: Final = 20_000
-"""Newest matching texts that are ranked. Each costs one or two microseconds, and a common word occurs in every fifth
-text."""
+"""Maximum number of matching texts that a search ranks: the newest. Each costs one or two microseconds, and a common word
+occurs in every fifth text."""
 
 SEARCH_CATCH_UP_S: Final = 2.0
 """Time that a search spends on indexing new posts before it answers: 100,000 posts."""
@@ -175,21 +175,21 @@ MAX_BLOCKED_ACTIONS: Final = 1_000
 remembered. The user can backdate any number of them."""
 
 MAX_CONSENTS_REMEMBERED: Final = 64
-"""Latest statements about roles of one user that are remembered without their post/infos, about 150 bytes each. A
-blocked user therefore cannot fill the disk with post/infos."""
+"""Maximum number of statements about roles of one user that are remembered without their post/infos, about 150 bytes
+each. Signed statements and later statements are preferred. A blocked user therefore cannot fill the disk."""
 
 MAX_SEED_ACTS_KEPT: Final = 10_000
 """Maximum number of actions dated after the revocation of a moderation seed that remain applied, 32 bytes each: the
 earliest actions that applied at the revocation. Posts are dated at most a week ahead, so there are few."""
 
 SEGMENT_SIZE_BYTES: Final = 67_108_864
-"""One file of an export. A task of the Spark job reads a whole file."""
+"""Size of one file of an export. A task of the Spark job reads a whole file."""
 
 MAX_TEXT_FILE_SIZE_BYTES: Final = 1_048_576
 """Largest file with settings, a key or a seed that is read. An endless device would fill the memory."""
 
 SEGMENT_BLOCK_SIZE_BYTES: Final = 1_048_576
-"""Posts or rows in one block of a segment. A reader holds one block in memory."""
+"""Size of the posts or rows in one block of a segment. A reader holds one block in memory."""
 
 MAX_SEGMENT_BLOCK_SIZE_BYTES: Final = 67_108_864
 """Largest block that a reader accepts. Writers write much smaller blocks; a damaged or hostile file is rejected."""

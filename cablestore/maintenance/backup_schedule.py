@@ -61,7 +61,7 @@ class BackupState:
 
 
 def wait_ms(last_ms: int | None, now_ms: int, every_ms: int) -> int:
-    """Return the time until a task is due that last ran at `last_ms`.
+    """Return the time until a regular task is due. `last_ms` is when it last ran, None if it never ran.
 
     The task is due at once if it never ran, or if the clock was set back.
     """

@@ -12,7 +12,7 @@ from cablestore.maintenance.backup_schedule import BackupState
 
 
 class MaintenanceMetrics(Collector):
-    """Values of the regular backups and of the removal of old posts, read when they are requested."""
+    """Metrics of the regular backups and of the removal of old posts, computed at each request."""
 
     def __init__(self, backup: Callable[[], BackupState], removed: Callable[[], int]) -> None:
         self._backup = backup

@@ -103,7 +103,10 @@ class Retention:
         return removed
 
     def _free_space(self) -> None:
-        """Compact the store if a share of `limits.RETENTION_COMPACT_SHARE` was removed, else only remove unused tables."""
+        """Compact the store if `limits.RETENTION_COMPACT_SHARE` of its posts were removed since the last compaction.
+
+        Otherwise only remove unused tables.
+        """
         removed = self.removed - self._compacted_at
         kept = sum(self._store.stats().posts.values())
         if removed >= limits.RETENTION_COMPACT_SHARE * (kept + removed):

@@ -1,4 +1,4 @@
-"""Nodes, which connect a store with peers: sockets, threads and timers. `cablestore.protocol` has no I/O.
+"""Nodes, which connect a store with peers: sockets, threads and timers. `cablestore.protocol` is the part without I/O.
 
 `Node` answers peers, follows channels, forwards requests of legacy peers, and stores the posts that peers send.
 
@@ -30,7 +30,7 @@
     live, live_changes  changes for live requests
     invitation          the data for joining a cabal, on one line
     reconciler          when the node reconciles, and with which stores
-    reconcile_port      the port without Cable
+    reconcile_port      the separate port for reconciliation
     in_step             which peers have the same posts as this store
     sync_state          channels that are known to be complete
 """

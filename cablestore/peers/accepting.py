@@ -21,7 +21,7 @@ _PAUSE_S: Final = 1.0
 _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 _NO_SUCH_FAMILY: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
-"""Errors on a machine without IPv6 for a name with addresses of both versions, such as localhost."""
+"""Errors of IPv6 addresses on a machine without IPv6. `bind` ignores them if it could bind another address."""
 
 
 class AcceptingSockets:

@@ -39,7 +39,7 @@ class Address(NamedTuple):
         elif text.count(":") == 1:
             host, port = text.split(":")
         elif text.isdecimal():
-            host = ""  # it is a port
+            host = ""  # a port without a host, which is rejected
         if not host or not port.isdecimal() or len(port) > 5 or int(port) > 65_535:
             raise NodeError(f"{text!r} is not an address: expected host:port, such as 127.0.0.1:{default_port}")
         return cls(host, int(port))

@@ -61,7 +61,7 @@ class Agreement:
         return [EQUAL]
 
     def peer_is_equal(self, place: LogPosition, *, answers: bool) -> list[bytes]:
-        """Record that the peer found the stores equal. If `answers` is True, return the answer for the peer."""
+        """Record that the peer found the stores equal. Return the frame that answers the peer if `answers` is True."""
         if self._place != place:
             return [CHANGED] if answers else []
         self._is_in_step = True

@@ -226,7 +226,7 @@ class AnswerQueue:
         self._wakes_up: asyncio.TimerHandle | None = None
 
     def add(self, exchange: Exchange) -> None:
-        """Answer a request from the present state when its turn comes. A live request may be added again."""
+        """Queue a request. Its turn reads the state of the store at that time. A live request may be added again."""
         self._pending[_kind(exchange)][exchange] = None
         self.advance()
 
@@ -279,7 +279,7 @@ class AnswerQueue:
         return None
 
     def _first(self, kind: int) -> Answer | None:
-        """Begin to answer the first request of a kind that is not over. Return None without such a request."""
+        """Begin to answer the first unfinished request of a kind. Return None if the queue contains none."""
         pending = self._pending[kind]
         while pending:
             exchange = next(iter(pending))

@@ -93,12 +93,13 @@ EVERYONE: Final = Audience()
 
 
 class BlockBook:
-    """Public blocks: for each static key, the users that block it or that it blocks."""
+    """Public blocks: for the user of each static key, the users who block that user or whom that user blocks."""
 
     def __init__(self, pairs: Iterable[tuple[bytes, bytes]] = (), own: Mapping[bytes, bool] | None = None) -> None:
         """`pairs` contains (blocker, blocked) pairs.
 
-        `own` maps each user that the local user blocks, directly or through an authority, to True if it is notified.
+        `own` contains the users that the local user blocks, directly or through an authority. The value is True if the
+        block notifies the user.
         """
         self._withheld: defaultdict[bytes | None, set[bytes]] = defaultdict(set)
         for blocker, blocked in pairs:

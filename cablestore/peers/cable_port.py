@@ -64,7 +64,7 @@ class CableConnection(Connection):
             self.greet()  # before any answer: a peer that gets an answer first concludes that this is another program
 
     def _decided(self, met: asyncio.Future[bool]) -> None:
-        """Start to reconcile if each side knows that the other side reconciles."""
+        """Start to reconcile if this node connected and both sides know that the other side reconciles."""
         if met.result() and self.is_ours and not self.is_once and not self.is_banished:
             self._context.life.run(self._port.reconciler.keep_in_step(self))
 
@@ -72,10 +72,10 @@ class CableConnection(Connection):
         self.expire(now_s)
         self._weigh()
         if self.session.is_recognised and not self.session.has_greeted and 0 < self._greetings <= _GREETINGS:
-            self.greet()  # the peer changed the dialect in the middle of our greeting
+            self.greet()  # the dialect changed during the last greeting, which ended it
         is_alive = (
             self.session.is_recognised and self.session.open_requests
-        )  # a peer that never sent a message will not answer
+        )  # open requests count only at a peer that has sent a message: others do not answer
         is_idle = not is_alive and not self.session.to_answer and not self._port.reconciler.is_under_way(self)
         if is_idle and now_s - self.received_s > self._context.settings.idle_timeout_s:
             self.end("idle")
@@ -101,7 +101,7 @@ class CableConnection(Connection):
                 case Dropped(exchange):
                     self._dropped(exchange)
                 case Violation(fault, detail):
-                    # cable-core.js sends forwarded answers to all its peers.
+                    # Not a fault in legacy: cable-core.js sends forwarded answers to all its peers.
                     if fault is not Fault.UNREQUESTED or not self.session.dialect.requests_have_ttl:
                         self.faulted(fault.value, detail)
                 case Extra(content):
@@ -150,7 +150,7 @@ class CablePort(PeerListener[Connection]):
         self.reconciler: Final = reconciler
 
     async def keep(self, link: Connection) -> None:
-        """Register a kept connection, exchange node ids with a peer that reconciles, and wait until it closes."""
+        """Register a kept connection, exchange node ids if the peer reconciles, and wait until the connection closes."""
         self.reconciler.node_ids.keep(link)
         if await asyncio.shield(link.met):
             self.reconciler.node_ids.announce(link)

@@ -1,9 +1,9 @@
-"""Checks of the system clock: a node detects a clock that is wrong, or that was set meanwhile.
+"""Checks of the system clock: a node detects a clock that is wrong, or that was set while the node runs.
 
-The clock of a machine without a battery starts in 1970, or at the time of the last shutdown. Then present posts are
+The clock of a machine without a battery starts in 1970, or at the time of the last shutdown. Then new posts are
 rejected as too far ahead. When these posts become acceptable, they are requested again from the peers that have them.
-The same applies to posts that the policy postponed. If no such peer is known, all channels are requested again from all
-peers. This also happens after the clock was set or the machine slept.
+The same applies to posts that the policy postponed. If no peer with such a post is known, all channels are requested
+again from all peers. This also happens after the clock was set or the machine slept.
 
 Smaller differences are detected from the texts of other users, and logged (`cablestore.store.clock_check`).
 """
@@ -25,8 +25,8 @@ from cablestore.store.clock_check import clock_difference
 from cablestore.views import activity
 
 _JUMP_S: Final = 60.0
-"""Minimum change of the clock against the loop's time that is a jump. Smaller changes do not matter, because
-posts may be dated a week ahead.
+"""Minimum change of the system clock, compared with the loop's time, that counts as a jump. Smaller changes do not
+matter, because posts may be dated a week ahead.
 """
 _REQUEST_EVERY_S: Final = 60.0
 """Minimum time between two requests for the channels of all peers."""
@@ -35,7 +35,7 @@ _COMPARE_EVERY_S: Final = 60.0
 _WARN_EVERY_S: Final = 86_400.0
 _MS_PER_S: Final = 1000
 _LAST_DATE_MS: Final = 253_402_300_799_000
-"""The last second of a date with a four-digit year."""
+"""The last second of the year 9999, after which `datetime` has no dates."""
 
 
 class ClockWatch:

@@ -41,7 +41,7 @@ async def connected(make: Callable[[], ProtocolT], host: str, port: int, resolve
     making = asyncio.ensure_future(loop.create_connection(make, sock=connection))
     try:
         return (await asyncio.shield(making))[1]
-    except asyncio.CancelledError:  # uvloop would close the descriptor, and the socket would close it again
+    except asyncio.CancelledError:  # a cancelled `making` would close the descriptor twice: uvloop and the socket
         making.add_done_callback(_abort)
         await asyncio.wait({making})  # one loop iteration
         raise

@@ -46,7 +46,7 @@ class PauseReason(Enum):
 
 
 _UNREAD: Final = (PauseReason.STORING, PauseReason.JUDGING, PauseReason.INSPECTING)
-"""Reasons for which answers of the peer may be unread. Meanwhile, requests to the peer do not expire."""
+"""Pauses for these reasons may leave answers of the peer unread, so requests to the peer do not expire during them."""
 
 
 class Connection(PeerLink):
@@ -61,7 +61,8 @@ class Connection(PeerLink):
         earlier.
         """
         self.first_answer: Final[asyncio.Future[None]] = context.loop.create_future()
-        """Done when a request is answered or times out, or the connection ends. A peer that reconciles greets earlier.
+        """Done when a request is answered or times out, or the connection ends. A peer that reconciles completes `met`
+        earlier.
         """
         self.is_of_another_node = False
         """True if the peer's first request shows that the peer is not this node itself."""
@@ -143,7 +144,7 @@ class Connection(PeerLink):
         return exchange
 
     def flush(self) -> None:
-        """Send the output of the session."""
+        """Send the output of the session. Close the connection if too much output is queued."""
         if not self.is_established or self._transport is None:
             return
         messages = self.session.output()
@@ -346,7 +347,7 @@ def size_of(request: Request) -> int:
 
 
 def _new_request_id(size_bytes: int) -> bytes:
-    """Return a random id that does not begin with four zero bytes, as a circuit id of the legacy dialect does."""
+    """Return a random id. It does not begin with four zero bytes, which would be a circuit id of the legacy dialect."""
     while True:
         found = os.urandom(size_bytes)
         if found[:4] != bytes(4):

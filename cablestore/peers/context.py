@@ -47,7 +47,7 @@ class PeerContext:
     policies: PolicyKeeper
 
     async def current_marks(self) -> SyncState:
-        """Return the marks, without marks from before the store lost posts.
+        """Return the marks. If the store lost posts, discard the marks from before the loss first.
 
         Raises CableStoreError if the store cannot be read.
         """

@@ -72,7 +72,10 @@ class Dial:
         self._again_s = float("-inf")
 
     def retry_now(self) -> None:
-        """End the pause, or skip the next pause if an attempt is in progress. Later pauses start at the shortest length."""
+        """End the pause, or skip the next pause if an attempt is in progress. Later pauses start at the shortest length.
+
+        Do nothing while the peer is connected.
+        """
         if self._connected_s is None:
             self._failures = 0
             self._due.set()

@@ -18,11 +18,14 @@ class DuePosts(NamedTuple, Generic[Sender]):
     hashes: dict[Sender, list[bytes]]
     """Hashes by the peers that have the posts."""
     are_complete: bool
-    """False if other posts have become acceptable too, which must be requested by channel."""
+    """False if further posts have become acceptable whose hashes or peers are unknown. Request all channels again."""
 
 
 class EarlyPosts(Generic[Sender]):
-    """Hashes of at most `max_posts` rejected posts. For further posts, only the earliest time is kept."""
+    """Hashes of at most `max_posts` rejected posts.
+
+    For further posts, only the time when the first of them becomes acceptable is kept.
+    """
 
     def __init__(self, max_posts: int = limits.MAX_EARLY_POSTS) -> None:
         self._max_posts = max_posts

@@ -133,7 +133,10 @@ class Fetches:
             fetch.offer_soon(hashes)
 
     def pass_on(self, busier: Iterable[Connection], missing: Sequence[bytes]) -> None:
-        """Fetch posts from the `busier` peers that took them over, and give up the `missing` posts."""
+        """Continue after posts did not arrive: other peers, the `busier` ones, now deliver some of them.
+
+        The `missing` posts are given up, because no other peer offers them.
+        """
         for connection in busier:
             fetch = self._of_peers.get(connection)
             if fetch is not None:
@@ -214,7 +217,7 @@ class Fetch:
         self._has_ended = False
         """True if no further posts are fetched from the peer. A peer that the local user blocks may still be connected."""
         self._error: CableStoreError | None = None
-        """Why the lookup of hashes that were offered live failed."""
+        """Why the last failed lookup of offered hashes failed, None after the error was raised."""
 
     def take_failed(self) -> int:
         """Return the number of offered posts that did not arrive or were not stored since the last call."""
@@ -227,7 +230,7 @@ class Fetch:
         return bool(self._failed)
 
     def take_overflow(self) -> bool:
-        """Return True if a post that was offered live was skipped since the last call.
+        """Return True if an offered post was skipped since the last call.
 
         Posts are skipped if too many wait, or if the store cannot be read.
         """
@@ -353,7 +356,7 @@ class Fetch:
         self._flow.arrived(sum(map(len, posts)))
         self._storing += 1
         stored = self._all.intake.store(self._connection, posts, self._connection)
-        # Also called when the tasks of a stopping node have ended.
+        # A callback, not a task: it also runs after the tasks of a stopping node have ended.
         stored.add_done_callback(partial(self._stored, posts))
 
     def _conclude(self, exchange: Exchange, step: Step) -> None:

@@ -56,7 +56,7 @@ class Health:
 
 
 class Status(ABC):
-    """Content of the status pages. `registry` contains the metrics. Its methods run in the threads of the pages."""
+    """Content of the status pages, called in the threads of the pages. `registry` contains the metrics."""
 
     def __init__(self) -> None:
         self.registry: Final = CollectorRegistry()

@@ -32,11 +32,11 @@ from cablestore.store.options import system_clock_ms
 _LEAST_OVERLAP: Final = 16
 """Posts that are always listed again, regardless of their age, because clocks differ."""
 _HASHES_OF_REQUEST: Final = 2
-"""The size of a request and the end of its answer, as a number of hashes."""
+"""The number of hashes that are as long as a request and the end of its answer together."""
 
 
 class _Pass(NamedTuple):
-    """A complete pass over a channel. `full_at_ms` is None unless it went back to the start of the window."""
+    """A complete pass over a channel. `full_at_ms` is None unless the pass went back to the start of the window."""
 
     epoch: int
     """The epoch of the marks at the start of the pass."""
@@ -75,7 +75,7 @@ class Histories:
         return kept_from_ms if settings.window_ms is None else max(kept_from_ms, now_ms - settings.window_ms)
 
     async def fetch(self, channel: str, *, whole: bool) -> int:
-        """Fetch a channel's history: with `whole` from the start of the window, else from the end of the last pass.
+        """Fetch a channel's history: with `whole` from the start of the window, else from the last pass's safe point.
 
         Return the date from which a live request must list posts.
         """
@@ -104,7 +104,8 @@ class Histories:
     async def check(self, since_ms: int) -> None:
         """Request the whole history of channels without a full pass since `since_ms`, at a bounded rate.
 
-        A pass that an earlier connection began is continued. Then posts that are newer than its start are requested.
+        A pass that an earlier connection began is continued to its end. Then posts since the date that the earlier
+        connection had reached are requested.
         """
         marks = await self._context.current_marks()
         for channel in sorted(self._followed):
@@ -144,8 +145,8 @@ class Histories:
     async def _all_pages(self, channel: str, page: Paging, began: SyncMark | None) -> int | None:
         """Request all pages, unless the channel is dropped.
 
-        `began` is the mark of an incomplete pass. It is kept for the next connection, with the progress of the pass.
-        Return the number of hashes received, None if the last page was not reached.
+        `began` is the mark of a pass that the next connection may continue, None for other passes. It is stored with the
+        progress of the pass. Return the number of hashes received, None if the last page was not reached.
         """
         count, epoch = 0, self._context.marks.epoch
         before: list[bytes] = []
@@ -239,7 +240,7 @@ class Histories:
 def safe_point_ms(reader: Reader, channel: str, known_ms: int) -> int:
     """Return the date from which posts are listed again after all were known at `known_ms`.
 
-    It is at least an hour and `_LEAST_OVERLAP` posts earlier, but at most `limits.MAX_OVERLAP_POSTS` posts.
+    It is an hour or `_LEAST_OVERLAP` posts earlier, whichever is more, but at most `limits.MAX_OVERLAP_POSTS` posts.
     """
     hashes = answers.channel_time_range(reader, channel, 0, known_ms, limits.MAX_OVERLAP_POSTS)
     dates = [answers.time_of(reader, digest) or 0 for digest in hashes]

@@ -1,4 +1,4 @@
-"""The peers of a node that are in step, as known from comparisons, frames of peers, and changes of the store."""
+"""Which peers of a node are in step, as comparisons, notices of the peers, and changes of the store show."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Agreements:
         self._context = context
         self._links = links
         self._watched: LogPosition | None = None
-        """The log position at which links agreed. A write or a rebuild that changes it ends their agreements."""
+        """The log position of the present agreements. A write or a rebuild that changes the position ends them."""
         self._unwatch = context.store.watch(self._wrote)
 
     def close(self) -> None:

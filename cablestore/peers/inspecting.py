@@ -66,7 +66,7 @@ class InspectionThread:
     def allowed_names(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """Return the names of channels that this store has not dropped.
 
-        Other peers may know a dropped channel (moderation.md 5.1.3.7).
+        The names are from peers that may not have dropped these channels (moderation.md 5.1.3.7).
         """
         dropped, channel_id = self._context.restrictions.now.channels, self._context.dialect.channel_id
         return tuple(name for name in names if channel_id(name) not in dropped)

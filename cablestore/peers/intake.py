@@ -27,7 +27,8 @@ _REASONS: Final = frozenset(RejectionReason)
 class ReceivedPosts(NamedTuple):
     """Posts of one peer, and the future of their outcomes.
 
-    `sender` is the connection to pause while many posts wait, and to request these posts from again.
+    `sender` is the connection from which the posts can be requested again by hash. It is paused while too many posts
+    wait. It is None for posts that were received during reconciliation.
     """
 
     posts: list[bytes]
@@ -51,7 +52,7 @@ class PostIntake:
         self.paused: Final[set[Connection]] = set()
         """Connections that are paused until the queue has room."""
         self._turns: dict[PeerLink, asyncio.Future[None]] = {}
-        """Done when the last posts of a peer that are being judged are in the queue."""
+        """For each peer whose posts are being judged: done when the last of these posts are in the queue."""
         self._judged_size_bytes: Counter[PeerLink] = Counter()
 
     def store(
@@ -189,7 +190,7 @@ class PostIntake:
                 self.early.reject(outcome.hash, due_ms, sender)
             case Verdict.REJECTED:
                 self._context.metrics.rejected_posts[RejectionReason(outcome.reason)].inc()
-            case Verdict.POSTPONED if outcome.reason in _REASONS:  # the node does not stop
+            case Verdict.POSTPONED if outcome.reason in _REASONS:  # by the policy, not because the node stops
                 self._context.metrics.rejected_posts[RejectionReason(outcome.reason)].inc()
                 is_full = len(self.postponed) >= limits.MAX_POSTPONED_POSTS
                 wait_s = limits.POSTPONED_OVERFLOW_S if is_full else limits.POSTPONED_S

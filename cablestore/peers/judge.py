@@ -134,7 +134,7 @@ class PostJudge:
                 outcomes[at] = self._unsigned(raws[at])
 
     def _unsigned(self, raw: bytes) -> Outcome | None:
-        """Return the outcome of a post with a wrong signature, None if the store finds another reason."""
+        """Return the rejection of a post with a wrong signature, None if the post is malformed: the store rejects it."""
         try:
             post = decode_post(raw, self._context.dialect)
         except DecodeError:

@@ -41,7 +41,8 @@ class Lifetime:
     def check_loop(self) -> None:
         """Raise NodeError if the caller is not on the loop of the node.
 
-        A program that alternates between two loops may call while neither of them runs.
+        While no loop runs in the caller's thread, a call is permitted in the thread of the node, or if the node's loop
+        does not run: a program may alternate between two loops.
         """
         here = running_loop()
         if here is self.loop or (here is None and (not self.loop.is_running() or self._is_own_thread())):

@@ -160,7 +160,7 @@ class PeerLink(asyncio.Protocol, ABC):
     # --- the transport calls these -------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Start the handshake, unless the port rejects the connection."""
+        """Start the handshake, unless the port, a ban or the policy rejects the connection."""
         self._transport = cast(asyncio.Transport, transport)  # stream protocols always get this type
         address = transport.get_extra_info("peername")
         if address:
@@ -410,7 +410,7 @@ class PeerLink(asyncio.Protocol, ABC):
 
     @property
     def _known_as(self) -> str:
-        """The name of the peer, which is the same for its next connection."""
+        """The name of the peer in warnings. The peer's next connection has the same name."""
         return str(self.dialed or self.host)
 
     @property

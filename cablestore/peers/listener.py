@@ -58,7 +58,7 @@ class PeerListener(ABC, Generic[L]):
         """Use a kept connection until it ends."""
 
     async def listen(self, address: Address) -> Address:
-        """Accept connections at an address. Return it, with the assigned port for port 0. Raises NodeError."""
+        """Accept connections at an address. Return the address, with the assigned port for port 0. Raises NodeError."""
         return await self._context.life.call(self._listen, address)
 
     async def _listen(self, address: Address) -> Address:
@@ -75,7 +75,7 @@ class PeerListener(ABC, Generic[L]):
         return found[0]
 
     def addresses(self) -> list[Address]:
-        """Return the addresses to connect to: each address of the machine instead of 0.0.0.0 or ::."""
+        """Return the addresses to which peers can connect. Each address of the machine replaces 0.0.0.0 and ::."""
         found = (address_of(each.getsockname()) for server in self._servers for each in server.sockets)
         return [each for address in found for each in reachable_at(address)]
 
@@ -205,7 +205,7 @@ class PeerListener(ABC, Generic[L]):
     # --- limits --------------------------------------------------------------------------------
 
     def admit(self, link: L) -> str:
-        """Add a connection. Return the reason to reject it, or ""."""
+        """Add a connection, even if it is to be rejected. Return the reason to reject it, or ""."""
         self.links.add(link)
         self.by_network[link.network] += 1
         if self._is_stopping:

@@ -197,7 +197,7 @@ def _of_targets(reader: Reader, deletion: Post, targets: Iterable[bytes]) -> Ite
 
 
 def _of_newcomer(reader: Reader, member: Membership, channel: str, timestamp_ms: int) -> Iterator[LiveChange]:
-    """Yield the post/info of a new member of a channel, which was not part of the channel's state before."""
+    """Yield the post/info of a user who became a member of a channel: it is now part of the channel's state."""
     info = user_info.latest_hash(reader, member.author) if member.is_member else None
     if info is not None:
         yield LiveChange(Subject.STATE, channel, info, timestamp_ms)

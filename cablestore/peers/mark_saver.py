@@ -1,4 +1,4 @@
-"""Saving of marks while a node runs, limited to a share of the time."""
+"""Saving of marks while a node runs, for at most about one percent of the time."""
 
 from __future__ import annotations
 

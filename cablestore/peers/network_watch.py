@@ -15,7 +15,7 @@ _GROUPS: Final = 0x10 | 0x40 | 0x100 | 0x400
 """RTMGRP_IPV4_IFADDR, RTMGRP_IPV4_ROUTE, RTMGRP_IPV6_IFADDR and RTMGRP_IPV6_ROUTE of linux/rtnetlink.h."""
 _MESSAGE_SIZE_BYTES: Final = 65_536
 _SLEEP_S: Final = 10.0
-"""Interval between two checks above which the machine slept. A busy loop is not that late."""
+"""If more time than this passed between two checks, the machine slept. A busy loop is not that late."""
 
 
 class NetworkWatch:
@@ -69,7 +69,7 @@ def has_address(end: tuple[Any, ...]) -> bool:
 
 
 def source_address(end: tuple[Any, ...]) -> str:
-    """Return the address from which the machine would send to a peer now, "" if there is no route. Send nothing."""
+    """Return the address from which the machine would send to a peer now, "" without a route. Nothing is sent."""
     family = socket.AF_INET if len(end) == 2 else socket.AF_INET6
     with socket.socket(family, socket.SOCK_DGRAM) as trial:
         try:

@@ -179,9 +179,9 @@ class Node(ProcessBound):
         return self._settings
 
     def change_settings(self, settings: NodeSettings) -> None:
-        """Change limits, intervals and ages of posts. Limits of rows apply to new connections.
+        """Change limits, intervals and ages of posts. New limits of rows per peer apply only to later connections.
 
-        Raises NodeError if another setting differs.
+        Raises NodeError if another setting differs from its present value.
         """
         check_instance("settings", settings, NodeSettings)
         if self._settings.with_changes_of(settings) != settings:
@@ -213,7 +213,7 @@ class Node(ProcessBound):
         return await self.parts.cable_port.listen(address)
 
     def addresses(self) -> list[Address]:
-        """Return the addresses to connect to: each address of the machine instead of 0.0.0.0 or ::."""
+        """Return the addresses to which peers can connect. Each address of the machine replaces 0.0.0.0 and ::."""
         return self.parts.cable_port.addresses()
 
     async def connect(self, address: Address, timeout_s: float = limits.HANDSHAKE_TIMEOUT_S) -> Connection:
@@ -223,7 +223,7 @@ class Node(ProcessBound):
         return await self.parts.cable_port.connect(address, timeout_s)
 
     def keep_connected(self, address: Address) -> None:
-        """Stay connected to a peer. After failures, retry after pauses of a second to a minute.
+        """Stay connected to a peer. The pauses between attempts grow up to `NodeSettings.longest_retry_s`.
 
         A pause ends early if the machine's network changes, the machine wakes up, or another peer is reachable again.
         """
@@ -295,8 +295,8 @@ class Node(ProcessBound):
     def peer_events(self) -> PeerEvents:
         """Return an async iterator of later changes: `PeerConnected`, `PeerLost` and so on.
 
-        It starts with this call. To miss no change, call `peers` after it, without an `await` in between. It ends when
-        the node stops.
+        The iterator starts with this call, and ends when the node stops. To miss no change, call `peers` afterwards,
+        without an `await` in between.
         """
         self._on_loop()
         return self._watchers.follow()

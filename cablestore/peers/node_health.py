@@ -38,7 +38,7 @@ def _failure(context: PeerContext, serving: Serving, lag_s: float) -> str:
     """Return the failure that a restart may repair, or ""."""
     if lag_s > STUCK_S:
         return f"the event loop has been stuck for {lag_s:.0f} s"
-    is_mended = bool(_write_failure(context))  # the database is opened again every second
+    is_mended = bool(_write_failure(context))  # after a failed write, the node opens the database again every second
     try:
         context.store.stats()
     except CableStoreError as error:

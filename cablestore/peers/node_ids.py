@@ -74,9 +74,9 @@ class NodeIds:
         link.end(TWICE)
 
     def leads_here(self, connection: Connection) -> bool:
-        """Return True if this node itself began an incoming connection, and then close both ends.
+        """Return True, and close both ends, if this node itself began an incoming connection.
 
-        The id of the first request is random, so another node's first request has another id.
+        Then both ends have the same first request. Its id is random, so another node's first request has another id.
         """
         if connection.is_ours or connection.is_of_another_node:
             return False

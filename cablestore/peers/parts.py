@@ -160,7 +160,10 @@ class NodeParts:
         return node_health(self.context, self.serving, self.load(), lag_s)
 
     def _restricted(self, dropped: frozenset[str], requests_again: bool) -> None:
-        """Apply new restrictions: disconnect blocked users (4.6.1.1), and stop requesting dropped channels."""
+        """Apply new restrictions: disconnect blocked users (4.6.1.1), and stop requesting dropped channels.
+
+        With `requests_again`, request posts again that the earlier restrictions rejected.
+        """
         for link in self.links:
             if link.is_established and link.audience.is_blocked:
                 if isinstance(link, Connection):
@@ -171,7 +174,7 @@ class NodeParts:
     def _policy_changed(self) -> None:
         """Apply a changed policy: disconnect rejected peers, and request posts again that were rejected before.
 
-        A peer that the policy no longer rejects is dialled now.
+        All disconnected peers are dialled now, because the policy may no longer reject them.
         """
         self.control.disconnect_rejected()
         self.context.dials.retry_now()

@@ -91,7 +91,10 @@ class PeerControl:
         self._end([link for link in self._links if rejects(*names_of(link))], REJECTED)
 
     def _find(self, name: str) -> list[PeerLink]:
-        """Return the connections of one peer. Raises NotFoundError if the keys of several peers begin with `name`."""
+        """Return the connections with this address or host, or of the peer whose key begins with `name`.
+
+        Raises NotFoundError if the keys of several peers begin with `name`.
+        """
         links = list(self._links)
         text = host_name(name)
         found = [link for link in links if text and text in (link.name, host_name(link.host), _dialed_host(link))]

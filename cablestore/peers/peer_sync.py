@@ -47,7 +47,7 @@ def own_channels(reader: Reader) -> list[str]:
 
 @asynccontextmanager
 async def _tasks() -> AsyncIterator[asyncio.TaskGroup]:
-    """Yield a task group that raises its first error without a group, so that callers can catch it by type."""
+    """Yield a task group that raises its first error itself, not in an ExceptionGroup: callers catch it by type."""
     try:
         async with asyncio.TaskGroup() as group:
             yield group
@@ -79,7 +79,7 @@ class PeerSync:
         self._again = False
         """True if all followed channels must be requested again."""
         self.error: CableStoreError | None = None
-        """The last error that made the store unreadable."""
+        """The last error of reading the store, None without one."""
         self.task: Final[asyncio.Task[None]] = context.life.run(self._run())
 
     # --- requests ------------------------------------------------------------------------------
@@ -139,7 +139,7 @@ class PeerSync:
         await self._settle()
 
     async def _in_background(self) -> None:
-        """Run a full pass over channels that comparisons do not cover, and repeat it every day."""
+        """At a peer that does not reconcile, run a full pass over all followed channels, and repeat it every day."""
         began_ms = system_clock_ms()
         while True:
             await asyncio.sleep(self._context.settings.list_every_s)
@@ -147,7 +147,7 @@ class PeerSync:
                 await self._try(self._histories.check(max(began_ms, system_clock_ms() - FULL_PASS_EVERY_MS)))
 
     async def _by_rounds(self) -> None:
-        """Request new channels at intervals."""
+        """At intervals, request new channels, and poll the channels without live requests."""
         for number in count(1):
             await asyncio.sleep(self._context.settings.list_every_s)
             await self._try(self._round(is_long=number % _ROUNDS == 0))
@@ -195,7 +195,7 @@ class PeerSync:
         await self._together(
             [self._by_turns(self._poll, sorted(self._followed)), self._follow(requests_channels=requests_channels)]
         )
-        await self._moderation(sorted(self._followed))  # actions of a user who is no longer blocked
+        await self._moderation(sorted(self._followed))  # it may now return actions of a user who is no longer blocked
         await self._settle()
 
     def unfollow(self, channels: Collection[str]) -> None:
@@ -320,7 +320,7 @@ class PeerSync:
             await state.done
 
     def _request_live(self, request: StateRequest | TimeRangeRequest) -> CollectedAnswer:
-        """Send a live request. If the peer ends it, poll its channel."""
+        """Send a live request. If the peer ends it, poll the channel from then on."""
         answer = self._requests.send_request(request)
 
         def over(done: asyncio.Future[Step]) -> None:
@@ -337,7 +337,10 @@ class PeerSync:
         await state.done
 
     async def _moderation(self, channels: list[str]) -> None:
-        """Request the roles, actions and blocks of the cabal and of all channels, and repeat that for new channels."""
+        """Request the roles, actions and blocks of the cabal and of all followed channels.
+
+        `channels` are new channels. Without them, nothing is requested if an earlier request exists.
+        """
         if self._moderating is not None and not channels:
             return
         names = tuple(sorted(self._followed)[: limits.MAX_HASHES_PER_REQUEST])

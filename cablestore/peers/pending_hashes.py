@@ -1,4 +1,6 @@
-"""Wanted posts, the peers that offer them, and the peer from which each is requested. A peer is any hashable object.
+"""Pending posts, the peers that offer them, and the peer from which each post is requested.
+
+A peer can be any hashable object.
 
 A hash is requested from one peer at a time. If that peer is lost or does not deliver the post, the hash is requested
 from the next peer that offered it.
@@ -32,11 +34,11 @@ class PendingHashes(Generic[Peer]):
         self._requested: Final[defaultdict[Peer, dict[bytes, None]]] = defaultdict(dict)
 
     def __len__(self) -> int:
-        """Return the number of wanted hashes."""
+        """Return the number of pending hashes."""
         return len(self._holder)
 
     def __contains__(self, digest: bytes) -> bool:
-        """Return True if a hash is wanted."""
+        """Return True if a hash is pending."""
         return digest in self._holder
 
     def offer(self, peer: Peer, hashes: Iterable[bytes]) -> list[bytes]:
@@ -83,7 +85,7 @@ class PendingHashes(Generic[Peer]):
         return len(self._queued.get(peer, ()))
 
     def outstanding(self, peer: Peer) -> int:
-        """Return the number of hashes that a peer was requested to deliver and has not."""
+        """Return the number of hashes that were requested from a peer and whose posts it has not delivered."""
         return len(self._requested.get(peer, ()))
 
     def _has_room(self, peer: Peer) -> bool:

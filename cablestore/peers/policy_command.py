@@ -113,7 +113,7 @@ class PolicyCommand:
                 self._take(msgspec.json.decode(line, type=CommandAnswer))
                 answered, self.failure = True, ""
             self.failure = self._reason or f"the command exited with status {await process.wait()}"
-        except ValueError as error:  # also a line that is too long
+        except ValueError as error:  # an invalid line, or a line that is too long
             self.failure = f"invalid answer: {error}"
         finally:
             self._process = None

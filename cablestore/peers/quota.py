@@ -2,8 +2,8 @@
 
 Room is the number of bytes until the nearer of both limits. While it is larger than a margin, all posts are accepted.
 Within the margin, a text is accepted if it is new and its channel is followed. At the limit, all texts are rejected.
-Other posts are accepted until the limit is exceeded by the size of the margin. Each address may use a share of the
-margin per day, unless this node connected to it. Posts of the local user and of moderators are always accepted.
+Other posts are accepted until the limit is exceeded by the size of the margin. Peers at one address may use only a share
+of the margin per day, unless this node connected to them. Posts of the local user and of moderators are always accepted.
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ class Quota:
         return address is not None and not self._has_share(address, len(post.raw), now_ms)
 
     def _has_share(self, address: str, size_bytes: int, now_ms: int) -> bool:
-        """Return True if the address may use `size_bytes` of the margin, and then charge them to the address."""
+        """Charge `size_bytes` of the margin to the address. Return False, without a charge, if its share is too small."""
         if self._day != (day := now_ms // _DAY_MS):
             self._day = day
             self._used.clear()

@@ -57,7 +57,7 @@ _AGAIN_WAIT_S: Final = 20.0
 """Maximum wait for posts that lost peers did not deliver, before a conversation that a peer begins."""
 
 _MAX_LOGGED_S: Final = 253_402_300_799
-"""The last second of a date with a four-digit year."""
+"""The last second of the year 9999, after which `datetime` has no dates."""
 
 _UNDER_WAY: Final = "another reconciliation with this peer is running"
 
@@ -102,8 +102,8 @@ class Reconciler:
         self._by_peer: Final[dict[str, Reconciliation]] = {}
         """Reconciliations by the static key or the address of the peer."""
         self._senders: Final[WeakKeyDictionary[PeerLink, set[asyncio.Future[None]]]] = WeakKeyDictionary()
-        """Conversations that a peer waits for, as futures of their ends. The conversation with the peer ended because
-        they transfer the same posts.
+        """For each connection whose last conversation ended because other conversations transfer the same posts: the
+        futures of the ends of the others. The next conversation waits for one of them.
         """
 
     def __len__(self) -> int:
@@ -191,12 +191,12 @@ class Reconciler:
         channels = None
         if settings.channels:
             channels = frozenset(map(self._context.dialect.channel_id, settings.channels))
-        # Otherwise each comparison would transfer the removed posts of channels with a shorter age again.
+        # Compare only posts that every channel keeps. Otherwise each comparison would transfer removed posts again.
         now_ms = system_clock_ms()
         from_ms = settings.keep.all_kept_from_ms(now_ms)
         if settings.window_ms is not None:
             from_ms = max(from_ms, now_ms - settings.window_ms)
-        # Otherwise each conversation would transfer the posts again that are rejected until the clock is set.
+        # Leave out posts that are too far ahead for this clock. Otherwise each conversation would transfer them again.
         until_ms = (
             self._context.store.parts.intake.clock() + limits.MAX_FUTURE_MS if self._sync.fetches.intake.early else None
         )
@@ -266,7 +266,8 @@ class Reconciler:
     async def _all_that_is_left(self, job: ReconcileJob) -> bool:
         """Reconcile the parts that no earlier connection completed.
 
-        Return True if an earlier connection completed a part.
+        Return True if an earlier connection completed a part, or if stored posts may have been lost meanwhile: then all
+        parts must be compared again.
         """
         keep_ms = self._context.settings.reconcile_all_every_s * 1000
         marks = await self._context.current_marks()
@@ -303,9 +304,10 @@ class Reconciler:
         await self._run(current, report, is_ours=True, is_complete=is_complete)
 
     def received(self, link: PeerLink, frame: bytes) -> bool:
-        """Handle a frame of the current conversation, the first frame of a new conversation, or a notice of changes.
+        """Handle a notice, the first frame of a new conversation, or a frame for the current conversation.
 
-        Frames of an old conversation are ignored. Returns False for these and for unknown frames.
+        The current conversation ignores frames of earlier conversations. Without a current conversation, returns False
+        for them and for unknown frames.
         """
         current = self._by_link.get(link)
         if frame == NEW_CHANNEL:
@@ -325,7 +327,7 @@ class Reconciler:
         return True
 
     def _agree(self, link: PeerLink, frame: bytes) -> None:
-        """Handle EQUAL or CHANGED after the comparison that it refers to has ended on this side too."""
+        """Handle a frame EQUAL or CHANGED once the comparison that the frame refers to has ended on this side too."""
         current = self._by_link.get(link)
         if current is None:
             self._agreements.receive(link, frame)
@@ -335,7 +337,7 @@ class Reconciler:
     def _asked(self, link: PeerLink, frame: bytes) -> None:
         """Answer a peer that begins a conversation.
 
-        This node may not have noticed the end of the previous conversation yet.
+        If this node has not noticed the end of the previous conversation yet, the new conversation waits for it.
         """
         error = size_error(frame)
         if error is not None:
@@ -446,7 +448,7 @@ class Reconciler:
             self._context.log.info("reconciled", extra=fields)
 
     async def _wait_for_senders(self, link: PeerLink) -> None:
-        """Wait for a peer that sends the same posts, if the last conversation with this peer ended for that reason."""
+        """Wait for another conversation to end, if the last one with this peer ended because of the same posts."""
         senders = self._senders.pop(link, None)
         if senders:
             ends: set[asyncio.Future[Any]] = {link.closed, *senders}

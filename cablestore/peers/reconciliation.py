@@ -265,7 +265,7 @@ class Reconciliation:
         elif isinstance(error, StorageError):
             self._say_end(EndReason.STORAGE, "cannot store posts")
         elif isinstance(error, PeerRefusedError):
-            self.link.send_frames(self.talk.output())  # this node may have sent the refusal
+            self.link.send_frames(self.talk.output())  # contains the refusal if this node refused
         elif isinstance(error, ReconcileError) and not isinstance(error, LostError):
             self._say_end(EndReason.FAULT, str(error))
         elif not isinstance(error, ReconcileError):

@@ -26,7 +26,7 @@ from cablestore.protocol.varint import MAX_VARINT
 class Inspector(Protocol):
     """Inspector of posts and hashes that peers send for other peers. It forwards the permitted items.
 
-    It calls the route once for each part, now or later, even if nothing is permitted.
+    For each part, it calls `pass_hashes` or `pass_posts` of the route once, now or later, even if nothing is permitted.
     """
 
     def allowed_names(self, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -68,7 +68,7 @@ class Route:
         if self.exchange.is_over or (isinstance(request, PostRequest) and not request.hashes):
             return
         if self.origin.may_be_cable_js and cable_js.handled_request(request) is None:
-            return  # no answer could be forwarded
+            return  # the requesting peer could not handle any answer
         # A node that is nearer to the original requester waits longer. Otherwise it would give up just before the
         # answer.
         timeout_s = limits.RELAY_TIMEOUT_S + limits.RELAY_STEP_S * (ttl - 1)
@@ -185,7 +185,7 @@ class Loops:
         """Weak references to the session that sent each request first, by request id."""
 
     def is_loop(self, session: Session, request: Request, alive: Collection[Session]) -> bool:
-        """Return True if this request came from another connected peer, or from this node. Otherwise remember it.
+        """Return True if another connected peer sent this request first, or this node did. Otherwise remember it.
 
         A peer that reconnects repeats its request with the same id, and is answered.
         """

@@ -43,7 +43,7 @@ class ReconcileReport:
     posts_received: int = 0
     """New posts, which are now stored."""
     refused: int = 0
-    """Received posts that every store rejects."""
+    """Received posts that this store rejected, except for deleted posts and posts that moderation rejected."""
     missing: int = 0
     """Posts that the peer has and did not send."""
     unasked: int = 0
@@ -60,7 +60,7 @@ class ReconcileReport:
     sent_posts_size_bytes: int = 0
     received_posts_size_bytes: int = 0
     differing_ms: list[tuple[int, int]] = field(default_factory=list)
-    """Half-open time ranges in milliseconds, found by an audit, in which posts differ that no reconciliation finds."""
+    """Half-open time ranges in milliseconds in which an audit found differences that no reconciliation finds."""
     is_by_design: bool = False
     """True if posts in these time ranges were forged to make their XOR equal."""
     seconds: float = 0.0

@@ -39,7 +39,9 @@ class Restrictions:
     channels: frozenset[str] = frozenset()
     """Dropped channels: they are not requested, and their names are not sent."""
     refused: frozenset[tuple[bytes, bytes]] = frozenset()
-    """Causes of rejected posts: keys of drops with their actions, and users who block the local user or are blocked."""
+    """Causes of rejected posts, as pairs: a drop's key and its action, or a user and whether that user is blocked or
+    blocks the local user.
+    """
 
 
 class RestrictionKeeper:
@@ -69,7 +71,8 @@ class RestrictionKeeper:
     def are_outdated(self) -> bool:
         """Return True if the actions in force may have changed since the last read, or if that read failed.
 
-        Decisions change just before their rows: the first read after a change may miss the rows.
+        Decisions change just before their rows, so the first read after a change may miss the rows. Therefore, two reads
+        must have used the present decisions.
         """
         now = self._store.moderation.decisions
         return self._read_from != (now, now) or bool(self.failure)
@@ -100,7 +103,7 @@ class RestrictionKeeper:
         return None if decisions is None else decisions.blocked_by(user, public=True)
 
     def _lets_in(self, post: Post) -> bool:
-        """Return True if an action may admit rejected posts. It may undo an action that has not been processed here."""
+        """Return True if an action may admit rejected posts: it undoes another action, which may not be stored here."""
         decisions, act = self._store.moderation.decisions, act_of(post)
         if decisions is None or act is None or not _undoes(act):
             return False
@@ -112,7 +115,7 @@ class RestrictionKeeper:
             self._waits = self._loop.call_at(self._not_before_s, self.read)
 
     def read(self) -> asyncio.Future[Restrictions]:
-        """Read the restrictions now. Later answers apply them."""
+        """Read the restrictions now. Later answers apply them. Return a future of the previous restrictions."""
         if self._waits is not None:
             self._waits.cancel()
         self._waits = None
@@ -121,7 +124,7 @@ class RestrictionKeeper:
         return future
 
     def _read(self, reader: Reader) -> Restrictions:
-        """Read the restrictions in the reading thread, whose later answers apply them."""
+        """Read the restrictions in the reading thread, whose later answers apply them. Return the previous ones."""
         began_s = self._loop.time()
         decisions = self._store.moderation.decisions
         try:

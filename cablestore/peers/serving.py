@@ -26,7 +26,9 @@ from cablestore.protocol.post import peek_type
 from cablestore.protocol.session import Session
 
 FORWARDS_TICK_S: Final = limits.RELAY_STEP_S / 2
-"""Interval of checks of forwarded requests: half of RELAY_STEP_S. The other half is for the transfer of the answer."""
+"""How often the timeouts of forwarded requests are checked: half of RELAY_STEP_S. The other half is left for the transfer
+of the answer.
+"""
 _GRACE_POLL_S: Final = 0.01
 """Interval at which a stopping node checks whether peers have requested the announced posts."""
 _ROWS_PER_FORWARD: Final = 20

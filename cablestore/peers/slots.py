@@ -30,8 +30,8 @@ H = TypeVar("H", bound=Holder)
 def reconciliation_to_stop(holders: Collection[H], network: str, now_s: float) -> H | None:
     """Return the reconciliation to stop for a new peer in `network`, None if none may be stopped.
 
-    If a network uses more slots than the new peer's network would use, its slowest reconciliation is stopped. Otherwise
-    the slowest reconciliation is stopped if its peer is slow.
+    If other networks use more slots than the new peer's network would use, the slowest reconciliation in the networks
+    with the most slots is stopped. Otherwise the slowest of all reconciliations is stopped if its peer is slow.
     """
     shares = Counter(holder.network for holder in holders)
     most = max(shares.values(), default=0)

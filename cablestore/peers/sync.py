@@ -88,7 +88,7 @@ class Sync:
                 peer.check(requests_channels=True, again=True)
 
     def request_again(self) -> None:
-        """Request all channels from all peers again, from the end of the last pass."""
+        """Request all channels from all peers again, from the safe point of the last pass (`history`)."""
         for peer in self._peers.values():
             peer.check(requests_channels=True, again=True)
 

@@ -62,7 +62,7 @@ class SingleSync:
         return SyncReport(channels, found.posts_received, found.refused, found.missing, found.unstored)
 
     async def _requested(self, connection: Connection, progress: Callable[[int], None] | None) -> SyncReport:
-        """Request the posts that no comparison covers over Cable."""
+        """Request over Cable the posts that no comparison covers."""
         peer = self._sync.begin_once(connection, progress)
         try:
             ends: set[asyncio.Future[Any]] = {peer.task, connection.closed}

@@ -68,7 +68,7 @@ class SyncState:
         self._is_changed = False
         self._writing = threading.Lock()
         self._saves = self._written = 0
-        """Numbers of the last save, and of the last save that was written. An older save must not replace it."""
+        """Numbers of the last save that began, and of the last save that was written. An older save is not written."""
         self._place: LogPosition | None = None
         """Log position at which the store contained the posts of all marks."""
         self.epoch = 0
@@ -84,7 +84,8 @@ class SyncState:
     async def follow(self, read: Callable[[Callable[[Reader], LogPosition]], Awaitable[LogPosition]]) -> None:
         """Void the marks if the store lost posts since they were created. Call this before marks are used or stored.
 
-        `read` calls a function with a reader, one call after the other. Raises CableStoreError if that fails.
+        `read` calls a function with a reader and returns the result, one call at a time. Raises CableStoreError if the
+        store cannot be read.
         """
         self._place = await read(self._read_position)
         if self._losses != self._losses_known:

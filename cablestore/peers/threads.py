@@ -105,7 +105,7 @@ class ReadJob(Protocol):
     cpu_s: float
 
     def run(self, state: SharedState) -> None:
-        """Read in the thread. Keep every exception for `done`."""
+        """Read from `state`, in the reading thread. Keep any exception for `done`."""
 
     def done(self) -> None:
         """Process the result, on the loop."""
@@ -272,7 +272,7 @@ class WriteThread:
     def __init__(
         self, store: CableStore, loop: asyncio.AbstractEventLoop, policies: PolicyKeeper | None = None
     ) -> None:
-        """Posts that an earlier version of the present policy accepted are not written."""
+        """With `policies`, posts that an earlier version of the policy accepted are not written."""
         self._policies = policies
         self._writer = store.parts.writer
         self._loop = loop
@@ -376,7 +376,7 @@ class FeedThread:
         """Set after each write, and when the thread must end."""
         self._unwatch = store.watch(self._woken.set)
         self._after = self.reached = store.last_sequence
-        """Last entry whose changes were passed to the loop."""
+        """Last entry that was read or skipped, and last entry whose changes were passed to the loop or skipped."""
         self.failure = ""
         """Why changes cannot be announced, or why some changes were skipped. Connected peers do not receive skipped
         changes."""

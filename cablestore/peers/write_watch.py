@@ -1,4 +1,4 @@
-"""Monitor of a store's writes: failures of any writer and recoveries are logged, and stopped work resumes after them."""
+"""Monitor of a store's writes: logs when writes of any writer fail and succeed again, and then resumes stopped work."""
 
 from __future__ import annotations
 

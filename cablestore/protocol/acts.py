@@ -56,8 +56,9 @@ class Action(IntEnum):
 class ModerationAct(NamedTuple):
     """A moderation action. `channel` is the comparable name of its context, or None for the whole cabal (4.1).
 
-    `what` is the number of the role or action; for a post/block, DROPS and NOTIFIES; for a post/unblock, DROPS if it
-    undrops. `targets` are public keys, hashes of posts, or empty for an action on a channel.
+    `what` is the number of the role or action. For a post/block, it is a sum of the flags DROPS and NOTIFIES. For a
+    post/unblock, it is DROPS if the post undrops, otherwise 0. `targets` are public keys, hashes of posts, or empty for
+    an action on a channel.
     """
 
     author: bytes
@@ -116,7 +117,7 @@ class Consent(NamedTuple):
 
 
 def turning_points(statements: Iterable[Consent]) -> list[Consent]:
-    """Return the statements with which one user started or stopped to decline roles, oldest first.
+    """Return the statements with which one user began or stopped declining roles, oldest first.
 
     A claim that the user accepts roles does not end a decline that the user signed.
     """

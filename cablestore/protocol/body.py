@@ -177,7 +177,7 @@ class PostType(NamedTuple):
     is_linkable: bool = False
     """True if posts link to their channel's heads and become heads themselves (wire.md 5.1.2.1)."""
     decides_membership: bool = False
-    """True if the author's latest post of these types decides whether it is a member of the channel (wire.md 5.4.3)."""
+    """True if the latest post with such a type decides whether its author is a channel's member (wire.md 5.4.3)."""
     dialects: frozenset[str] = frozenset(DIALECTS)
     """The names of the dialects that contain the type. In other dialects it is unknown."""
 
@@ -220,7 +220,7 @@ LEAST_CHANNEL_CODEPOINTS: Final = {
     for number, kind in POST_TYPES.items()
     if form.CHANNEL in kind.fields or form.CONTEXT in kind.fields
 }
-"""Minimum size of a channel name, by types that have a channel. An empty name stands for the whole cabal."""
+"""Minimum length of the channel name, for each type with a channel. An empty name stands for the whole cabal."""
 BEGIN_WITH_CHANNEL: Final = frozenset(number for number, kind in POST_TYPES.items() if kind.fields[0] is form.CHANNEL)
 _FIELD_NAMES: Final = {number: tuple(each.name for each in fields(kind.body)) for number, kind in POST_TYPES.items()}
 

@@ -200,7 +200,7 @@ class Concluded(NamedTuple):
 
 
 class Violation(NamedTuple):
-    """A violation of the protocol, or of a limit of this side, by the peer."""
+    """A violation by the peer, of the protocol or of a limit of this side."""
 
     fault: Fault
     detail: str

@@ -23,8 +23,7 @@ class BatchStart(NamedTuple):
     at_s: float
     arrived_size_bytes: int
     filled_size_bytes: float
-    """The window that the batch filled, or 0 if the batch left room. Such a batch measures the demand and not the
-    link."""
+    """The window that the batch filled, or 0 if the batch left room and thus measures the demand, not the link."""
 
 
 class FlowWindow:
@@ -54,7 +53,7 @@ class FlowWindow:
         self._arrived_size_bytes += size_bytes
 
     def ended(self, start: BatchStart, size_bytes: float, now_s: float) -> None:
-        """Record the end of a batch that began with this size."""
+        """Record the end of a batch, with the result and the size of its `began`."""
         self._on_way_size_bytes -= size_bytes
         carried = self._arrived_size_bytes - start.arrived_size_bytes
         if not carried:

@@ -139,7 +139,7 @@ Request = PostRequest | CancelRequest | TimeRangeRequest | StateRequest | ListRe
 Response = HashResponse | PostResponse | ListResponse
 Message = Request | Response
 _Reader = Callable[[bytes, int, bytes, Dialect], tuple[Message, int]]
-"""Reader of a message, given its bytes, the offset after its ids, its request id and its dialect."""
+"""Function that reads a message, given its bytes, the offset after its ids, its request id and its dialect."""
 
 MESSAGE_NAMES: Final[dict[type[Message], str]] = {
     HashResponse: "hash response",
@@ -167,14 +167,14 @@ _LEGACY_CIRCUIT: Final = bytes(LEGACY.circuit_id_size_bytes)
 
 
 class FrameReader:
-    """Splitter of a stream of bytes, in pieces of any size, into messages without their lengths."""
+    """Splitter of a stream, which arrives in pieces of any size, into messages without their length prefixes."""
 
     def __init__(self, max_size_bytes: int = limits.MAX_MESSAGE_SIZE_BYTES, *, skips_empty: bool = True) -> None:
         self._max_size_bytes = max_size_bytes
         self._skips_empty = skips_empty
         self._rest = bytearray()
         self._needed = 1
-        """Number of bytes to wait for, so that a large message is not read again for each of its pieces."""
+        """Number of bytes to wait for before parsing: a large message is not parsed again for each of its pieces."""
         self._empty = 0
         """Consecutive messages of length 0."""
         self.messages = 0

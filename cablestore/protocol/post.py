@@ -87,7 +87,7 @@ def decode_post(raw: bytes, dialect: Dialect, digest: bytes | None = None) -> Po
     """Decode a whole post without verifying its signature. Pass `digest` if the hash is already known.
 
     Raises DecodeError, with offset and reason, for bytes that are not a well-formed post of at most
-    `limits.MAX_POST_SIZE_BYTES`. Its `is_unknown_type` is true for a post of a type that the dialect does not contain.
+    `limits.MAX_POST_SIZE_BYTES`. If the dialect does not contain the post's type, the error's `is_unknown_type` is True.
     """
     if type(raw) is not bytes:
         check_bytes("raw", raw)

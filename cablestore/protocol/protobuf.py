@@ -24,7 +24,7 @@ _GROUP_END: Final = 4
 _FIXED_SIZES_BYTES: Final = {1: 8, 5: 4}
 _MAX_TAG: Final = 2**32 - 1
 _MAX_TAG_SIZE_BYTES: Final = 5
-"""Maximum size of a tag and of a size. The library rejects longer numbers, even with zeros at the end."""
+"""Maximum number of bytes of a tag, and of a size. The library rejects more bytes, even if the last ones are zeros."""
 _EMPTY: Final = b"\0"
 """The bytes after a tag for zero, empty bytes, and an empty document."""
 _nine: Final = Struct("9B").pack
@@ -158,8 +158,8 @@ SINT64: Final = Kind(
 class Field:
     """A field of a document. Its value is a value of its kind, or a list of values for a nested document.
 
-    With `has_presence`, a default value is written too, and None is an absent field, as always for nested documents.
-    The value of a field that `is_repeated` is a sequence.
+    With `has_presence`, a field with the default value is written too, and None stands for an absent field. For nested
+    documents, both always apply. The value of a field that `is_repeated` is a sequence.
     """
 
     number: int
@@ -204,7 +204,7 @@ class Document:
         self._writers = [(field.writer(), encode_varint(field.tag)) for field in table]
 
     def encode(self, *values: Any) -> bytes:
-        """Return the bytes of a document with these values, in the order of its table. Last values may be omitted."""
+        """Return the bytes of a document with these values, in the order of its table. Trailing values can be omitted."""
         return b"".join([write(tag, value) for (write, tag), value in zip(self._writers, values, strict=False)])
 
     def encode_each(self, *columns: Iterable[Any]) -> Iterator[bytes]:

@@ -1,8 +1,8 @@
 """Recognition of another cablestore, which can reconcile, without any effect on other peers.
 
 The ids of the first requests on a connection are a greeting. The first id is random. Each further id of the greeting is
-the beginning of the BLAKE2b hash of a fixed text and the previous id. Peers that do not compute this hash cannot
-distinguish them from random ids. Later ids are random again.
+the beginning of the BLAKE2b hash of a fixed text and the previous id. To peers that do not compute this hash, the ids
+look random. Ids after the greeting are random again.
 
 Requests with a ttl do not count, because a peer that forwards a request keeps its id. A request forwarded with a ttl of
 0 may be between the requests of a greeting, so an id may follow any earlier id. The probability of a greeting by chance

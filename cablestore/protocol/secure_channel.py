@@ -86,8 +86,8 @@ class SecureChannel:
         self.is_initiator: Final = is_initiator
         self.max_message_size_bytes: Final = max_message_size_bytes
         self.is_established = False
-        """True if the handshake is done and messages can be sent. For the initiator it is done before its last message
-        arrives.
+        """True if the handshake is done and messages can be sent. The initiator's handshake is done before its last
+        message arrives at the peer.
         """
         self.has_ended = False
         """True if the peer sent its end-of-stream marker. This side may still send, and should answer with `finish`."""
@@ -192,7 +192,7 @@ class SecureChannel:
             self._wanted_size_bytes = self._parser.send(piece)
 
     def _parse(self) -> Generator[int, bytes, None]:
-        """Parse the stream to its end. Yield the number of bytes needed next. The caller sends these bytes."""
+        """Parse the stream to its end: yield the number of bytes needed next, and receive these bytes."""
         for number in (2,) if self.is_initiator else (1, 3):
             self._shake(number, (yield HANDSHAKE_SIZES_BYTES[number - 1]))
         while True:
@@ -235,7 +235,7 @@ class SecureChannel:
                 "changed or repeated"
             ) from None
         except ValueError:
-            # From the key exchange, here or for the answer. Everybody knows the result for a key of low order.
+            # Raised by a key exchange, in this message or in the answer: a key of low order has a result known to all.
             raise HandshakeError(f"handshake message {number}: the peer's public key is invalid") from None
         if self._handshake.is_done:
             self._encryption, self._decryption = self._handshake.split()

@@ -63,8 +63,8 @@ class Session:
     """The session with one peer. `new_id` returns random request ids of a given size.
 
     It uses `dialect` until the peer's first message shows the peer's dialect. Then open requests are sent again in that
-    dialect. If both sides sent first in different dialects, and each changed to the other dialect, legacy wins. After
-    one legacy message, a side keeps legacy, and messages of draft 8 are ignored until then.
+    dialect. If both sides sent first in different dialects, and each changed to the other dialect, legacy wins: once a
+    side has received a legacy message, it keeps legacy. It ignores messages of draft 8, which the peer sends again.
 
     Without `speaks_first`, nothing is sent before the first message of the peer or a call of `speak`, because some
     existing clients exit when they receive an unknown dialect. With `spares`, the peer may be cable.js.
@@ -105,7 +105,7 @@ class Session:
         self._left: list[bytes] = []
         """Ids of this side's requests in the previous dialect."""
         self._peer_greeting, self._own_greeting = GreetingDetector(), GreetingDetector()
-        """Detect the greeting of another cablestore: from the peer, and from this side."""
+        """Detectors of the greeting of a cablestore: the peer's greeting, and this side's."""
 
     # --- bytes ---------------------------------------------------------------------------------
 
@@ -170,7 +170,7 @@ class Session:
                 self._send_request(exchange, now_s)
 
     def _recognise(self, dialect: Dialect, now_s: float, events: list[Event]) -> None:
-        """Use the peer's dialect. The peer did not understand requests in the other dialect."""
+        """Change to the peer's dialect, and repeat the open requests in it: the peer did not understand the others."""
         self.is_recognised = True
         if dialect is not self.dialect:
             self._out.clear()  # unsent messages, which crash some existing clients
@@ -188,7 +188,7 @@ class Session:
                 GreetingDetector(),
                 GreetingDetector(),
             )  # earlier messages are not part of a greeting
-            for request_id in left:  # the peer did understand these, and they are sent again
+            for request_id in left:  # sent earlier in this dialect: the peer may answer them, and they are repeated
                 self._send(CancelRequest(self._unused_id(dialect.request_id_size_bytes), request_id))
         self.speak(now_s)
 
@@ -215,7 +215,7 @@ class Session:
 
     @property
     def first_ids(self) -> tuple[bytes, bytes]:
-        """Random ids of the first requests without a ttl, of this side and of the peer, or b"" before them."""
+        """The random ids of this side's and of the peer's first request without a ttl, b"" for a side without one."""
         return self._own_greeting.first, self._peer_greeting.first
 
     @property
@@ -432,10 +432,11 @@ class Session:
         events.append(PeerRequest(exchange))
 
     def _crossed(self, request: Request) -> None:
-        """Conclude a request with the id of a request of this side: both sides forward it, and neither must wait.
+        """Conclude a peer's request with the id of a request of this side, unless the peer only sent that request back.
 
-        A peer that forwards to everyone also sends back requests of this side, with a ttl that is one lower. They are
-        not answered, because the peer would send the answer back too. Other cablestores do not send requests back.
+        If both sides forward the same request, neither must wait for the other. A peer that forwards to everyone also
+        sends back requests of this side, with a ttl that is one lower. They are not answered, because the peer would
+        send the answer back too. Other cablestores do not send requests back.
         """
         own = self.open_requests.get(request.request_id)
         was_sent_back = own is None or own.request.ttl == 0 or request.ttl == own.request.ttl - 1

@@ -28,7 +28,7 @@ EVERYONE_TOPIC: Final = "/cable/1/everyone/cable"
 _CHANNEL_PREFIX: Final = "/cable/1/channel-"
 _SUFFIX: Final = "/cable"
 TOPICS_REMEMBERED: Final = 4_096
-"""Number of cached content topics, and of their hashes, so that they are not computed for each message."""
+"""Maximum number of content topics, with their hashes, that are cached instead of computed for each message."""
 
 WAKU_MESSAGE: Final = Document(
     "WakuMessage",

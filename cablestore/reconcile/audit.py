@@ -82,7 +82,7 @@ class Audit:
         return bytes(out)
 
     def evaluate(self, response: bytes) -> AuditResult:
-        """Compare the peer's response with the local sums. Raises ReconcileError if it does not answer the request."""
+        """Compare the peer's response with the local sums. Raises ReconcileError if it does not match the request."""
         theirs = _read_response(response, len(self._ranges))
         ours = [self._items.fingerprint(within) for within in self._ranges]
         xors = {
@@ -95,7 +95,7 @@ class Audit:
 
 
 def answer(items: OrderedSet, request: bytes) -> bytes:
-    """Return the response to a peer's request. Raises ReconcileError if it is malformed or has too many ranges."""
+    """Return the response to a peer's request. Raises ReconcileError for a malformed request or too many ranges."""
     ranges = _read_request(request)
     out = bytearray((_RESPONSE,)) + encode_varint(len(ranges))
     for within in ranges:

@@ -20,9 +20,9 @@ side holds a payload. Deletions are sent last, because a deletion removes a post
 send (`outgoing`).
 
 Each side that accepts posts also sends the notice UNLISTED after its first message: it accepts posts whose ids were not
-sent. So the ids of a range are sent in only one direction. The answer consists of the missing posts, and of the ids
-that both sides have. Older versions receive all ids before the posts. In both cases, a post is accepted only if it has
-the time of its id and is in the compared range.
+sent. So only one side sends its ids of a range. The other side answers with the posts that the first side lacks, and
+with the ids that both sides have. An older version sends no UNLISTED, and receives all ids before the posts. In both
+cases, a post is accepted only if it has the time of its id and is in the compared range.
 
 An audit does not transfer posts. When the comparison is complete, the initiator requests sums over random ranges
 (`audit`), then at most twice over the ranges that differ. Any error ends the conversation. Stored posts are kept, and
@@ -218,7 +218,7 @@ class ReconcileConversation:
         self._send_unlisted()
 
     def end(self, reason: EndReason, text: str) -> None:
-        """Notify the peer that this side ends the conversation, and of the reason."""
+        """Send the peer the reason why this side ends the conversation."""
         if self._number != _NO_NUMBER:
             self._send(Ended(reason, text))
 
@@ -460,7 +460,7 @@ class ReconcileConversation:
         return claimed not in self._items.items(range_around(claimed))
 
     def _is_compared(self, claimed: SyncID, raw: bytes) -> bool:
-        """Return True if a post has the time of its id, and does not belong to a channel that is not compared.
+        """Return True if a post has the time of its id, and has a compared channel or no channel.
 
         Also return True for bytes that are not a post: the store rejects them as invalid.
         """

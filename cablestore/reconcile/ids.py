@@ -69,7 +69,7 @@ def of_times(from_ns: int, until_ns: int) -> Range:
 
 
 def checked(sync_id: SyncID) -> SyncID:
-    """Return the id. Raises ReconcileError if it is outside all ranges."""
+    """Return the id unchanged. Raises ReconcileError if its time is out of range, or its hash has another size."""
     if not 0 <= sync_id.timestamp_ns < END_NS or len(sync_id.hash) != HASH_SIZE_BYTES:
         raise ReconcileError(
             f"invalid id with the time {sync_id.timestamp_ns} ns and {len(sync_id.hash)} bytes of hash: expected a "
@@ -99,7 +99,7 @@ def id_of(key: bytes) -> SyncID:
 
 
 def bound_between(before: SyncID, at: SyncID) -> Bound:
-    """Return the shortest bound between `before` and `at`, a greater id."""
+    """Return the shortest bound above the id `before` and not above the greater id `at`."""
     if before.timestamp_ns < at.timestamp_ns:
         return Bound(at.timestamp_ns)
     size_bytes = 1

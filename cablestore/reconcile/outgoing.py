@@ -71,7 +71,7 @@ class OutgoingPosts:
         return not self._unsent and not self._on_the_way
 
     def add(self, ids: Iterable[SyncID]) -> None:
-        """Queue these posts for sending. Posts that are no longer stored are omitted."""
+        """Queue these posts for sending. Posts that are no longer stored at their turn are omitted."""
         self._unsent.extend(sync_id.hash for sync_id in ids)
 
     def turn_to_deletions(self) -> None:

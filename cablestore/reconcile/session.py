@@ -77,8 +77,8 @@ DEFAULT_LIMITS = SessionLimits()
 class ReconcileSession:
     """One side of one comparison.
 
-    `items` returns one state of the set for a header. `items` is called again only if the peer keeps fewer topics.
-    `window` limits the answers of the side that did not begin.
+    `items` is called with a header, and returns the set of its ids. All its results must be from one state. It is called
+    again only if the peer keeps fewer topics. `window` limits the answers of the side that did not begin.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Ordered sets of ids with fingerprints of any range: the interface, a set in memory, a corrected set.
+"""Ordered sets of ids with fingerprints of any range: the interface, a set in memory, and the set expected of a peer.
 
 A session uses the same set from its first payload to its last. So an implementation is a snapshot: its results do not
 change when posts are stored meanwhile. The cost of `items` should be proportional to its result, and the cost of the
@@ -142,7 +142,7 @@ class MemorySet:
         self._firsts = [chunk.first for chunk in self._chunks]
 
     def add(self, sync_id: SyncID) -> bool:
-        """Add an id; return True if it is new. Raises ReconcileError if it is outside all ranges."""
+        """Add an id; return True if it is new. Raises ReconcileError like `checked`."""
         key = key_of(checked(sync_id))
         at, keys, place = self._find(key)
         if key in keys[place : place + 1]:
@@ -231,7 +231,7 @@ class MemorySetSnapshot:
         return self._counts[at] + place
 
     def _add_up(self, bound: Bound) -> Fingerprint:
-        """Return the fingerprint of all ids below a bound. Its sum is not reduced."""
+        """Return the fingerprint of all ids below a bound. Its sum is not reduced modulo 2**256."""
         at, place = self._place(bound)
         xor_, sum_ = self._chunks[at].sums_below(place) if place else (0, 0)
         return Fingerprint(self._counts[at] + place, self._xors[at] ^ xor_, self._sums[at] + sum_)
@@ -242,9 +242,9 @@ def _chunks(keys: list[bytes]) -> list[_Chunk]:
 
 
 class CorrectedSet:
-    """Set that should equal the peer's set after a reconciliation: `items` without `have`, with `need`.
+    """Set that the peer should have after a reconciliation: the ids in `items`, without `have` and with `need`.
 
-    Only the fingerprints are corrected. All other methods return the results of `items`.
+    Only `fingerprint` takes `have` and `need` into account. All other methods return the results of `items`.
     """
 
     def __init__(self, items: OrderedSet, have: Iterable[SyncID], need: Iterable[SyncID]) -> None:

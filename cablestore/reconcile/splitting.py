@@ -1,4 +1,4 @@
-"""The reply to one payload: equal and differing ranges, requests and cuts (WAKU-SYNC, "Responding").
+"""The reply to one payload: it skips equal ranges, and cuts differing ranges or lists their ids (WAKU-SYNC, "Responding").
 
 A reply fills about one frame. The rest is postponed: one fingerprint over the rest requests it in the next payload. So
 neither a large difference nor a hostile payload costs more than the work for one frame.
@@ -147,7 +147,10 @@ class Replier:
                 self._compare(reply, within, part.content)
 
     def _is_learned(self, reply: PayloadReply, within: Range, theirs: ItemSet) -> bool:
-        """Return True if an item set must be compared whole: it expects no answer, and a frame limits such sets."""
+        """Return True if an item set expects no answer, so that it must be compared completely.
+
+        Return False if the local ids in such sets so far are more than one frame of an honest peer could concern.
+        """
         if not theirs.reconciled:
             return False
         most = self._splitting.frame_size_bytes // _ITEM_SIZE_BYTES + 2 * self._splitting.item_set_threshold
@@ -205,7 +208,7 @@ class Replier:
             self._add_fingerprint(reply, part)
 
     def _answer_items(self, reply: PayloadReply, within: Range, theirs: ItemSet) -> None:
-        """Compare item sets as far as the frame has room."""
+        """Compare a received item set with the local ids, as far as the reply has room, or completely (`_is_learned`)."""
         compared, left = ([within], None) if self._is_learned(reply, within, theirs) else self._fitting(reply, within)
         for part in compared:
             here, here_only, there_only = self._compare(reply, part, theirs)

@@ -1,4 +1,4 @@
-"""The set of ids of one state of a store, read through the stored sums (`cablestore.views.sync`).
+"""The ids of a store's posts in one state, as an `OrderedSet` that uses stored sums (`cablestore.views.sync`).
 
 The sums are one tree per set, and each channel has a set. A node's name is the common prefix of its posts' keys, so all
 trees have the same nodes. The trees of several channels can be read like one. Nodes are read on first use, then cached.
@@ -57,11 +57,11 @@ def stored_set(reader: Reader, channels: frozenset[str] | None = None) -> Ordere
 
 
 class _Place(NamedTuple):
-    """A bound in two forms. `mono_ts` compares with a `sort_time`, which contains only half of the hash."""
+    """A bound in two forms. `mono_ts` is compared with a `sort_time`, which contains only half of the hash."""
 
     mono_ts: bytes
     record: bytes
-    """Form that compares with records, which consist of a `sort_time` and the whole hash."""
+    """The form that is compared with records, each of which is a `sort_time` and the whole hash."""
 
     @classmethod
     def of(cls, bound: Bound) -> _Place:
@@ -195,7 +195,7 @@ class StoredSet:
         return _id_of(part.record(rank - start - node.ids[at]))
 
     def _add_up(self, bound: Bound) -> Fingerprint:
-        """Return the fingerprint of all ids below a bound. Its sum is not reduced."""
+        """Return the fingerprint of all ids below a bound. Its sum is not reduced modulo 2**256."""
         place = _Place.of(bound)
         path = self._path
         while not place.mono_ts.startswith(path[-1].node.name):
@@ -237,7 +237,10 @@ class StoredSet:
         return found
 
     def _make_room(self) -> None:
-        """Remove the nodes read last from a full cache, because payloads describe posts from the first to the last."""
+        """Remove the most recently read nodes from a full cache.
+
+        A payload describes posts from the first to the last, so the next payload needs earlier nodes first.
+        """
         if self._held_posts > _POSTS_HELD:
             while self._held_posts > _POSTS_HELD - _POSTS_FORGOTTEN:
                 node, parts, posts = self._reads.pop()
@@ -245,7 +248,7 @@ class StoredSet:
                 self._held_posts -= posts
 
     def _remember(self, node: _Branch, parts: slice, read: list[_Branch | _Leaf | None], posts: int) -> None:
-        """Cache parts of a node, which take as much memory as `posts` posts."""
+        """Record that these parts of a node are cached, and that they take as much memory as `posts` posts."""
         node.nodes[parts] = read
         self._reads.append((node, parts, posts))
         self._held_posts += posts

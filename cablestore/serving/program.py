@@ -76,7 +76,7 @@ class ServedProgram:
         self._node = node
         self._calls: dict[int, asyncio.Task[None]] = {}
         self._streams: dict[int, asyncio.Semaphore] = {}
-        """Number of parts that each iterator may send."""
+        """For each open iterator, by call number: the number of parts that it may send now."""
         self._snapshots: dict[int, AsyncSnapshot] = {}
         writer.transport.set_write_buffer_limits(0)  # drained data is in the socket and survives this process
         self._sending = asyncio.Lock()
