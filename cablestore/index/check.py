@@ -95,7 +95,7 @@ class CheckReport(ProblemReport[Problem]):
     sizes: Sizes = field(default_factory=dict)
     """Counted rows and bytes of each view."""
     following: int = 1
-    """Next number of the arrival log."""
+    """Number of the next entry of the arrival log."""
     balance: int = 0
     """Sum of the hashes of expected rows minus the sum for found rows. If it is not 0, an exact check is needed."""
 
@@ -208,7 +208,7 @@ def _check_summary(reader: Reader, catalog: Catalog, summary: Summary, report: C
 
 
 def _state(due: bytes | None, present: bytes | None) -> str:
-    """Return the kind of a row's problem, given the expected and the present value."""
+    """Return "dangling", "missing" or "wrong" for a row whose expected and present values differ."""
     return "dangling" if due is None else "missing" if present is None else "wrong"
 
 
@@ -336,7 +336,7 @@ class Checker:
                     start = part_stop
 
     def _sum_found(self, start: bytes, stop: bytes, expected: list[Row]) -> None:
-        """Subtract found rows from the balance, and add the rows in `expected`.
+        """Subtract the hashes of the found rows from the balance, and add the hashes of the rows in `expected`.
 
         `expected` is empty unless the database is damaged.
         """

@@ -1,4 +1,4 @@
-"""Drops: the posts that moderation removes from this store, and the fields that it remembers (moderation.md 4.4.6).
+"""Drops: which posts moderation removes from this store, and the fields of them that it keeps (moderation.md 4.4.6).
 
 Drops are local rows. A drop does not leave a tombstone, and the node does not send it to peers:
 
@@ -13,13 +13,14 @@ Drops are local rows. A drop does not leave a tombstone, and the node does not s
     !local!refused!               -> number of remembered posts that were never stored
     !local!act!<pubkey>!<mono-ts> -> record of an action or role of a dropped user, without its reason
 
-`act` is the hash of the action that drops. Posts by `exempt`, the local user, are hidden and not removed if the action
-is another user's. A drop with `until_ms` applies to posts dated up to it: `post/unblock` with `undrop=0` leaves such a
-drop. `place` is the position at which the removal continues, nil after the last post was removed.
+`act` is the hash of the action that drops. If another user's action drops, `exempt` is the local user, whose posts are
+then hidden instead of removed. A drop with `until_ms` applies to posts dated up to that time: `post/unblock` with
+`undrop=0` leaves such a drop. `place` is the position at which the removal continues, nil after the last post was
+removed.
 
-Deletions depend on post/delete, so it is never dropped. Decisions depend on moderation posts. A moderation post with a
-reason is dropped with its author, because a reason is free text. The store keeps the other fields. It also keeps the
-statement about roles of a dropped post/info (`cablestore.index.consents`).
+A post/delete is never dropped, because deletions depend on it. A moderation post is dropped only if its author is and
+if it has a reason, which is free text. The store keeps its other fields, because decisions depend on them. It also
+keeps the statement about roles in a dropped post/info (`cablestore.index.consents`).
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ class PostFields(NamedTuple):
 def is_kept(post: Post | PostFields) -> bool:
     """Return True if a post is never dropped: a post/delete, or a moderation post without a reason.
 
-    All moderation posts whose fields are remembered had a reason.
+    `PostFields` lack the reason. They are remembered only for moderation posts that had one.
     """
     if isinstance(post, Post) and isinstance(post.body, (Role, Moderation, Block, Unblock)):
         return not post.body.reason

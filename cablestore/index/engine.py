@@ -48,7 +48,7 @@ Unseal = Callable[[bytes], bytes]
 
 
 class Transaction:
-    """A transaction, used in a `with`: plan changes of one state, then commit a plan. Other writers wait."""
+    """A transaction, for use in a `with`: plan changes to one state, then commit the plan. Other writers wait."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -74,9 +74,9 @@ class Transaction:
             self._writing.release()
 
     def holding(self, group: bytes) -> Reader:
-        """Return a reader of the state that caches a group of a fold's rows, unless the group is large.
+        """Return a reader of the transaction's state. It caches a group of a fold's rows, unless the group is large.
 
-        `group` is the prefix of the keys of these rows, up to the last `!`.
+        `group` is the prefix that the keys of these rows share, up to the last `!`.
         """
         self._engine.recent.hold(group, self.reader)
         return self._known
@@ -211,7 +211,8 @@ class Engine(ProcessBound):
             self.next_sequence = arrival_log.next_sequence(reader)
             last = arrival_log.last_post_entry(reader, self.next_sequence - 1)
         self._last_entry = self._generation, last
-        """The database and its last entry of a post, replaced together for readers in other threads."""
+        """The database's unique name, and the last log entry of a post. Other threads read both, so they are replaced
+        together."""
 
     @property
     def place(self) -> LogPosition:
@@ -219,7 +220,7 @@ class Engine(ProcessBound):
         return LogPosition.after(*self._last_entry)
 
     def when_reloaded(self, read_again: Callable[[], None]) -> None:
-        """Call a function, in the writer's thread, when cached data of the database must be read again."""
+        """Register a function that the writer's thread calls when cached data of the database must be read again."""
         self._reloads += (read_again,)
 
     def settle(self) -> None:
@@ -252,7 +253,7 @@ class Engine(ProcessBound):
         self._notify_waiting()
 
     def retry_writes(self) -> None:
-        """Open the database again if a write failed. Failures are ignored: the next transaction tries this again."""
+        """Open the database again if a write failed. Errors are ignored: the next transaction tries again."""
         with self.writing:
             if self.write_failure and self._is_open:
                 with suppress(CableStoreError):
@@ -382,7 +383,7 @@ class Engine(ProcessBound):
         return self._database.approximate_size_bytes(start, stop)
 
     def rebuild(self, progress: Progress) -> RebuildReport:
-        """Build a new database from the posts. Replace the open database, whose snapshots become invalid."""
+        """Build a new database from the posts, and replace the open database. Its snapshots become invalid."""
         self.require_writable()
         row = meta.meta_row(self.catalog, self.dialect, FORMAT)
         with self.writing:
@@ -433,7 +434,7 @@ class Engine(ProcessBound):
         return replaced
 
     def close(self) -> None:
-        """End waiting readers, wait for the writer, close the database and unlock the folder."""
+        """Wake the threads in `wait`, wait for the writer, close the database and unlock the folder."""
         with self._arrival_lock:
             self._is_open = False
         self._notify_waiting()

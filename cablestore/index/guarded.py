@@ -16,14 +16,14 @@ from cablestore.index.tombstone import Tombstone
 from cablestore.protocol.post import Post
 
 _OF_THE_STORE: Final = (StorageError, StoreClosedError)
-"""Errors of the reader that a view's function uses. They are not errors of the view."""
+"""Errors of the reader that is passed to a view's function. They are raised unchanged, without the view's name."""
 _SHORTENING_BYTES: Final = bytes(range(4))
 _SHOWN_BYTES: Final = 80
 
 
 @dataclass(frozen=True)
 class _Guard:
-    """A function of a view. Like the function, it is pickled by name."""
+    """Guard of a function of a view. The function must be picklable by name."""
 
     view: str
     what: str

@@ -1,8 +1,8 @@
 """The database of a store: LevelDB through plyvel.
 
-It adds the errors of this package, scans that report damaged blocks, and a `close` that is safe while other threads
-read. plyvel's own iterators stop without an error when the last block is unreadable. Read backwards, they skip a row at
-the start of a range. Deleted rows do not appear again, as they may with LevelDB's snapshots.
+It adds the errors of this package, and a `close` that is safe while other threads read. It also avoids three defects:
+plyvel's iterators stop without an error when the last block is unreadable, and skip a row at the start of a range that
+is read backwards. With LevelDB's snapshots, deleted rows may appear again.
 """
 
 from __future__ import annotations
@@ -161,7 +161,10 @@ class LevelDB(forks.ProcessBound):
         return snapshot
 
     def live(self) -> LevelSnapshot:
-        """Return the current state until the next write, only for the writer: `close` does not wait for its reads."""
+        """Return a snapshot that is valid until the next write.
+
+        Only the writer may use it, because `close` does not wait for its reads.
+        """
         with self._lock:
             self._require_open()
         return self._live
@@ -351,5 +354,5 @@ class LevelDB(forks.ProcessBound):
 
 
 def mend(database: Database) -> bool:
-    """Call `LevelDB.mend`. Writes to other databases do not fail."""
+    """Call `LevelDB.mend`. Return False for a database in memory, whose writes cannot fail."""
     return isinstance(database, LevelDB) and database.mend()

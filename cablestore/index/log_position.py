@@ -77,7 +77,10 @@ def mark_at(reader: Reader, position: int) -> bytes:
 
 
 def is_shared(reader: Reader, position: int, mark: bytes) -> bool:
-    """Return True if the log continues a log, even of another database, that had this mark at `position`."""
+    """Return True if the log has this mark at `position`.
+
+    Then it continues the log from which the mark comes, even if that is the log of another database.
+    """
     return position < arrival_log.next_sequence(reader) and mark_at(reader, position) == mark
 
 

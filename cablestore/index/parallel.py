@@ -48,8 +48,8 @@ _ROWS_SIZE_BYTES: Final = 1_200
 """Approximate size of all rows of a post."""
 
 _EDGES: Final = [edge for prefix in (DATA_PREFIX, REVERSE_PREFIX) for edge in (prefix, after_prefix(prefix))]
-"""Boundaries of the rows that the first step writes. Buckets do not contain them, or their tables would overlap the
-tables of that step.
+"""Boundaries of the ranges of keys that the first step writes. Each is also the boundary of a bucket, because the
+tables of a bucket must not overlap the tables of the first step.
 """
 
 

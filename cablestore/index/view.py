@@ -56,7 +56,7 @@ _NOTHING: list[Row] = []
 _NUMBER: Final = Struct(">Q")
 _NUMBERS: Final = range(max(ALL_TYPES) + 1)
 _LEAST_COUNTS: Final = 10
-"""Minimum number of counts in each row of a tally, so that rows of versions with ten types do not change."""
+"""Minimum number of counts in each row of a tally. Versions with ten types of posts wrote this number."""
 _COUNT_TYPES: Final = [int] * len(_NUMBERS)
 
 
@@ -70,7 +70,7 @@ def _as_it_is(part: bytes) -> bytes | None:
 
 @dataclass(frozen=True)
 class Census:
-    """Numbers of rows of a fold that count, one number per group.
+    """The number of a fold's rows in each group. Only rows for which `counts` returns True are counted.
 
     A group consists of all rows of the fold whose keys are the same up to their last `!`. The key of the group's row is
     the key of these rows with `prefix` instead of the fold's prefix, and without the last part. Its value is the
@@ -357,7 +357,7 @@ class Catalog:
         return [(fold, key, part) for fold in self._dead_folds for key, part in fold.dead_parts(tombstone)]
 
     def with_dependencies(self, views: frozenset[str]) -> frozenset[str]:
-        """Return `views` and the views that must be rebuilt with them, because a tree depends on both."""
+        """Return `views` and the views that must be rebuilt with them: a tree in one view reads rows of the other."""
         for tree in self.trees:
             bound = {self.view_of(prefix) for prefix in (tree.prefix, *tree.sources)}
             views = views | bound if views & bound else views
@@ -368,7 +368,7 @@ class Catalog:
         return self.range_of(key)[1]
 
     def range_of(self, key: bytes) -> tuple[bytes, str]:
-        """Return the view's prefix of a key and the view's name. Both are empty if it does not belong to a view."""
+        """Return the prefix with which a key begins and the name of its view. Both are empty if no view has the key."""
         index = bisect_right(self.prefixes, (key, "~")) - 1
         if index >= 0 and key.startswith(self.prefixes[index][0]):
             return self.prefixes[index]
