@@ -53,7 +53,10 @@ class ClockDifference(NamedTuple):
 
 
 def clock_difference(reader: Reader, own_key: bytes | None, now_ms: int) -> ClockDifference | None:
-    """Return the difference between the local clock and the clocks of recent authors, None if it is not proven."""
+    """Compare the local clock with the clocks of users who wrote recently.
+
+    Returns None if too few of these users show a difference.
+    """
     return _slow_by(reader, own_key, now_ms) or (_fast_by(reader, own_key, now_ms) if own_key else None)
 
 

@@ -43,7 +43,7 @@ class Difference(NamedTuple):
 
 
 class ModerationPosition(NamedTuple):
-    """Moderation between two writes, None in an unmoderated store, and the number of the latest event."""
+    """The moderation after a write, None in an unmoderated store, and the number of the latest event at that time."""
 
     moderation: AppliedModeration | None
     sequence: int

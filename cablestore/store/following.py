@@ -135,7 +135,7 @@ class Follower:
 
 
 def _check_channel(channel: str | None) -> None:
-    """Raise ArgumentError for an invalid channel, such as a cursor. Changes would never match it."""
+    """Raise ArgumentError for an invalid channel name, such as a cursor passed by mistake. It would match no change."""
     check_given(channel=channel)
     if channel is not None and len(channel) > limits.MAX_CHANNEL_CODEPOINTS:
         raise ArgumentError(

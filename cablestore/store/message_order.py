@@ -307,7 +307,7 @@ class MessageOrder:
     def _reached_ms(self, digest: bytes, depth: int) -> int:
         """Return the latest time among a post and the posts that it reaches in `depth` links.
 
-        Returns an earlier result if it followed `depth` links or half of MAX_LINKS_FOLLOWED.
+        An earlier result is used again if it followed at least `depth` links or half of MAX_LINKS_FOLLOWED.
         """
         found, followed = self._reached.get(digest, (-1, -1))
         if followed >= min(depth, limits.MAX_LINKS_FOLLOWED // 2):

@@ -196,8 +196,8 @@ class Moderator:
 
         Pass only one of `users`, `posts` and `channel`.
 
-        Posts must be known as for `hide`, and of type post/text or post/topic. Users are dropped by a `private`
-        post/block with `drop=1` (5.1.4.1). To block them publicly, use `block`.
+        As for `hide`, posts must be stored, deleted or dropped. Their type must be post/text or post/topic. Users are
+        dropped by a `private` post/block with `drop=1` (5.1.4.1). To block them publicly, use `block`.
         """
         people = checked_each("users", users, check_id)
         if people:
@@ -347,7 +347,7 @@ class Moderator:
             return own_actions_in_force(reader, self._composer.own_key, types, target)
 
     def user_drop(self, user: bytes) -> UserDrop | None:
-        """Return the drop of a user's posts, or None: the post/block, and the time until which posts are dropped."""
+        """Return the post/block that drops a user's posts, and the time up to which it does. None without a drop."""
         check_id("user", user)
         decisions = self.decisions
         return None if decisions is None else decisions.user_dropped(user)

@@ -294,7 +294,10 @@ class Queries(Inspection):
         return lookup.find_users(text, self.users())
 
     def user(self, public_key: bytes, channel: str | None = None) -> User:
-        """Return a user with the state in a channel, or in the cabal. The name of an unknown user is the key in hex."""
+        """Return a user with the role and state in a channel, or by default in the whole cabal.
+
+        The name of an unknown user is the public key in hex.
+        """
         check_id("public_key", public_key)
         check_given(channel=channel)
         with self._reading() as reader:
@@ -491,7 +494,7 @@ def place_of(cursor: MessageCursor) -> bytes:
 
 
 def _page(reader: Reader, shown: Iterable[tuple[bytes, Message | None]], limit: int) -> Page:
-    """Return up to `limit` messages of these rows, with the cursor of the last row that was read, None at the end."""
+    """Return a page of up to `limit` of these messages. Its cursor points to the last row read, None at the end."""
     found: list[Message] = []
     for read, (at, message) in enumerate(shown, 1):
         if message is not None:

@@ -99,7 +99,7 @@ def written_by(reader: Reader, author: bytes) -> Iterator[bytes]:
 
 
 def _superseded(rows: Iterable[Row], before_ms_of: Callable[[bytes], int]) -> Iterator[bytes]:
-    """Yield the hashes of rows before the latest three of their group and before the oldest date of the group."""
+    """Yield the hashes in rows that precede the latest three of their group and are before its oldest date."""
     for group_key, group in groupby(rows, key=lambda row: row[0].rsplit(b"!", 1)[0]):
         if group_key.startswith(channel_state.MEMBER_PREFIX) and group_key.rsplit(b"!", 1)[1] not in _OF_MEMBERS:
             continue  # `older_than` chooses texts by channel, and topics of all authors together

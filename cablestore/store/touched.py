@@ -4,8 +4,9 @@ An entry records an event. Here, it only names things that may have changed: a m
 values are read from the state. So each thing is reported once, however often it changed, and a repeated read of the
 same entries is harmless.
 
-An unread entry may concern the same thing. The earlier state is therefore derived from the posts that the read entries
-do not name. In case of doubt, the thing is reported.
+Some things are reported only if they are new, such as a member. Their earlier state is derived from the posts that the
+read entries do not name. A later entry that is not read yet may concern the same thing: then the earlier state is in
+doubt, and the thing is reported.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ class UserMarks:
         return list(islice(others, limits.MAX_UNREAD_COUNTED + 1))
 
     def with_mark(self, plan: Plan, channel_key: bytes, place: bytes, late: list[bytes]) -> Self:
-        """Add a read mark to a plan, and delete the rows `late` of late texts."""
+        """Add a read mark to a plan, and delete the rows of the late texts with the keys in `late`."""
         mark = ReadMark(place, arrival_log.next_sequence(plan.reader) - 1)
         plan.set_local(READ, channel_key, encode_mark(mark), noted=True)
         for key in late:
