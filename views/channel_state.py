@@ -3,9 +3,9 @@
     !state!member!<channel>!<pubkey>!<type>!<mono-ts> -> hash of the post/join, post/leave, post/text or post/topic
     !state!topic!<channel>!<mono-ts>                  -> hash of the post/topic
 
-In cable-core's keys, the time is before the public key. It reads one row, so it finds only one member. Here the latest
-post of each member is the last row of a range. The type is before the time, so that the latest join or leave is found
-in one step, regardless of later posts. A text and a topic imply joining (wire.md 5.4.3).
+In cable-core's keys, the time is before the public key. cable-core reads one row, so it finds only one member. Here the
+latest post of each member is the last row of a range. The type is before the time, so that the latest join or leave is
+found in one step, regardless of later posts. A text and a topic imply joining (wire.md 5.4.3).
 """
 
 from collections.abc import Iterator

@@ -97,7 +97,7 @@ class Threads(ProcessBound):
             closing.set_result(None)
 
     def leave(self) -> None:
-        """End each thread after its calls have completed, without waiting."""
+        """Let each thread end when its calls are complete. Do not wait for that."""
         for executor in (self._reader, self._writer, self._worker):
             executor.shutdown(wait=False)
 

@@ -40,7 +40,7 @@ def changed(plan: Plan, before: AppliedModeration | None, claims: Sequence[Conse
         unsaid += consents.settle(plan)
     if before is None:
         if not _DECIDING.isdisjoint(plan.types):
-            plan.set_local(DECIDED, b"", None)  # a moderated store computes its decisions again
+            plan.set_local(DECIDED, b"", None)  # the next opening with moderation derives the drops again
         return None
     if before.remembers and DELETE in plan.types:
         unsaid += sweeping.bury_dropped(plan)

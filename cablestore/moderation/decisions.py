@@ -133,7 +133,7 @@ class Decisions:
         yield from self._known.actions()
 
     def contexts(self) -> list[str]:
-        """Return the channels of these actions, sorted."""
+        """Return the channels of the actions in `acts`, sorted."""
         return sorted({act.channel for act in self.acts() if act.channel})
 
     @property
@@ -175,7 +175,7 @@ class Decisions:
         return user in self._known.roles
 
     def users_with(self, role: UserRole, channel: str | None = None) -> list[bytes]:
-        """Return the sorted public keys of all users who are MOD or ADMIN. Raises ValueError for USER."""
+        """Return the sorted public keys of all users with a role, MOD or ADMIN. Raises ValueError for USER."""
         if not role.has_authority:
             raise ValueError("invalid argument role: normal users are not listed. Use UserRole.MOD or UserRole.ADMIN")
         return sorted(self._contexts.history(channel).users_with(role))
@@ -339,7 +339,7 @@ class Decisions:
     def _effective(
         self, pair: int, target: bytes | str, channel: str | None, subject: bytes | None
     ) -> ModerationAct | None:
-        """Return the action of a pair that takes effect on a target in a context, doing or undoing, or None.
+        """Return the action of a pair, doing or undoing, that takes effect on a target in a context. None if none does.
 
         The local user's action takes precedence, then the latest action. An action for the cabal applies to all
         channels (4.1.1, 4.4.5). `subject` is the affected user.
@@ -382,7 +382,7 @@ class Decisions:
     def _is_applicable(
         self, act: ModerationAct, channel: str | None, subject: bytes | None, public: bool = False
     ) -> bool:
-        """Return True if the author of an action had authority then, and the affected user had none (4.4.3, 4.4.5)."""
+        """Return True if an action's author had authority when it was issued, and `subject` had none (4.4.3, 4.4.5)."""
         history = self._contexts.history(channel, public=public)
         seed = self._known.seed
         is_kept = seed is not None and act.hash in seed.kept
@@ -403,8 +403,8 @@ class Decisions:
     ) -> Iterator[Decision]:
         """Yield each action in a context by users who may ever have had authority, oldest first, with its result.
 
-        The actions for a channel include the actions for the cabal. An action on a post does not contain the post's author:
-        `author_of_post` returns it, or None.
+        The actions for a channel include the actions for the cabal. An action on a post does not contain the post's
+        author: `author_of_post` returns it, or None.
         """
         roles = sorted(chain.from_iterable(self._known.roles.values()), key=lambda act: act.moment)
         latest = {(act.author, act.targets, act.channel): act for act in roles}

@@ -51,7 +51,7 @@ def _channel_in(record: bytes) -> str:
 
 
 class KnownActs:
-    """Known actions. After a copy, lists are replaced instead of changed."""
+    """Known actions. Lists are replaced instead of changed, because `copy` shares them."""
 
     def __init__(self, own_key: bytes, seed: Seed | None) -> None:
         self.own_key = own_key

@@ -210,7 +210,10 @@ class RoleHistory:
             self._kept.update(self._given[recipient][slot].hash for recipient, slot in self._issued[user])
 
     def _take_back(self, timestamp_ms: int) -> set[bytes]:
-        """End the roles issued by users who have lost the role of admin, repeatedly. Return the affected users."""
+        """End the roles issued by users who are no longer admin, until no further admin is lost.
+
+        Return the affected users.
+        """
         touched: set[bytes] = set()
         while lost := set(self._admin_since) - self._vouched_for():
             touched |= lost
