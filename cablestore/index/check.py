@@ -150,7 +150,7 @@ def check_rest(reader: Reader, catalog: Catalog, report: CheckReport) -> None:
 
 
 def check_evidence(evidence: Evidence, report: CheckReport) -> None:
-    """Report writes that are known to be lost. `report` is the complete report of the database."""
+    """Add the writes that are known to be lost to `report`, after the database was checked completely."""
     closed = evidence.closed
     if evidence.lost:
         report.note_problem(f"lost writes, in {evidence.lost}", "arrival log", arrival_log.NEXT_KEY)

@@ -131,7 +131,8 @@ class Engine(ProcessBound):
         self._is_stale = False
         """True if the cached data of the database may be outdated."""
         self._is_swapping = False
-        """True if the header may name another database. The next opening then removes the open database."""
+        """True if a rebuild was interrupted during the swap, so that the header may name the other database. The next
+        opening then removes the database that is open now."""
         self.write_failure = ""
         """Error of the last write if it failed, else "". The store then opens the database again before it writes."""
         self.failed_writes = 0
@@ -268,7 +269,7 @@ class Engine(ProcessBound):
         """
         self._is_stale = not is_complete
         if self._is_stale:
-            with suppress(CableStoreError):  # otherwise the next transaction does it, or raises the same error
+            with suppress(CableStoreError):  # after an error, the next transaction tries again, and raises it
                 self._reload()
 
     def _reload(self) -> None:
@@ -296,7 +297,7 @@ class Engine(ProcessBound):
             return SnapshotReader(self._database.snapshot(), self.dialect, self._unseal, self._generation)
 
     def live_readers(self) -> tuple[Reader, Reader]:
-        """Return two readers of the present state for the writer, the second reader with the cached recent rows."""
+        """Return two readers of the present state for the writer. The second reads recent rows from the cache."""
         live = self._database.live()
         if live is not self._live:
             reader = Reader(live, self.dialect, self._unseal)
@@ -366,7 +367,7 @@ class Engine(ProcessBound):
         self._database.compact()
 
     def remove_unused_tables(self) -> None:
-        """Remove tables that only closed states read."""
+        """Remove tables that were kept only for snapshots that are now closed."""
         self._database.remove_unused_tables()
 
     def checkpoint(self, target: Path) -> None:

@@ -4,7 +4,7 @@
                         digits that no other store has, "kept": ["generation-000001"]}
     lock                locked with flock while the store is open; contains the owner's process id
     control.sock        exists while the owner serves other processes: `cablestore.remote.unix_socket`
-    peers.json          a node's marks of its peers: `cablestore.peers.sync_state`
+    peers.json          up to when a node knows its peers' histories: `cablestore.peers.sync_state`
     bans.json           banned peers: `cablestore.peers.bans`
     policy.toml         the rules for the posts that a node accepts: `cablestore.peers.policy`
     last-backup.json    time and folder of the last backup: `cablestore.index.last_backup`

@@ -31,7 +31,7 @@ from cablestore.index.leveldb_thread import THREAD, TRIAL_TIMEOUT_S, no_thread
 from cablestore.interruptible import in_thread
 
 _MENDING_SIZE_BYTES: Final = 2**18
-"""Free space for a new list of tables and a new log. To open the database again, the size of its logs is added."""
+"""Free space that is needed to open the database again, besides the size of its logs: a new list of tables and log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ class LevelDB(forks.ProcessBound):
 
     def _native_parts(self) -> Iterable[object]:
         """Return the database and its open cursors. Their destructors write files and wait for LevelDB's locks."""
-        if not hasattr(self, "_db"):  # it is closed
+        if not hasattr(self, "_db"):  # after `close`
             return ()
         # plyvel keeps the cursors in a dict of weak references, which has no public name.
         listed = (each for each in gc.get_referents(self._db) if isinstance(each, dict))
@@ -238,7 +238,7 @@ class LevelDB(forks.ProcessBound):
         self._live = LevelSnapshot(self._db)
 
     def _require_room(self) -> None:
-        """Raise StorageError if a file with the size of the logs, which become a table, cannot be written."""
+        """Raise StorageError if the disk lacks space to open the database again, which writes the logs to a table."""
         try:
             size_bytes = _MENDING_SIZE_BYTES + sum(log.stat().st_size for log in self._path.glob("*.log"))
             require_room(self._path, size_bytes)
@@ -313,7 +313,7 @@ class LevelDB(forks.ProcessBound):
         self._compact_up_to(b"\xff")
 
     def remove_unused_tables(self) -> None:
-        """Remove tables that only closed states read. Other threads can read and write meanwhile.
+        """Remove tables that were kept only for snapshots that are now closed. Other threads can use the database.
 
         LevelDB itself removes them after it has written another table, which may be hours later.
         """
@@ -342,7 +342,7 @@ class LevelDB(forks.ProcessBound):
             for snapshot in list(self._snapshots):
                 snapshot.close()
             if self._rest_size_bytes is not None:
-                wait([in_thread(self._db.close)], TRIAL_TIMEOUT_S)  # it may wait for the thread
+                wait([in_thread(self._db.close)], TRIAL_TIMEOUT_S)  # may wait for a thread that a forked child lacks
                 return
             if self._failure is None:
                 self._flush()  # so that the next open does not need to read a log

@@ -241,7 +241,10 @@ def _check_keys(work: _CheckWork, runs: tuple[str, ...], numbered: tuple[int, tu
 
 @dataclass(frozen=True)
 class _RebuiltRange:
-    """Result of one range: the databases with its rows, the sizes of their views, and the runs with its other rows."""
+    """Result for one range of hashes or keys.
+
+    `databases` contain rows of the range, `sizes` counts these rows by view, and `runs` contain the other pieces.
+    """
 
     databases: list[Path]
     sizes: Sizes

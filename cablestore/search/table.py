@@ -142,7 +142,7 @@ class IndexTable(ProcessBound):
         bind(self)
 
     def _native_parts(self) -> Iterable[object]:
-        """Return the connection, whose destructor would remove SQLite's log, and apsw, which would close it at the end."""
+        """Return the connection, whose destructor would remove SQLite's log, and apsw, which would otherwise close it."""
         return self._connection, apsw
 
     def _open(self) -> None:
@@ -224,7 +224,7 @@ class IndexTable(ProcessBound):
     def close(self) -> None:
         """Close the file."""
         sums, self._sums = (None if self._read_only else self._sums), None
-        with suppress(CableStoreError), _errors():  # otherwise the next opening reads the log
+        with suppress(CableStoreError), _errors():  # if the checkpoint fails, the next opening reads the log
             if sums is not None:
                 sums.checkpoint(self._connection)
         self._disconnect()
@@ -233,7 +233,7 @@ class IndexTable(ProcessBound):
                 sums.remove_empty_log()
 
     def _disconnect(self) -> None:
-        with suppress(AttributeError, apsw.Error):  # it may never have been opened
+        with suppress(AttributeError, apsw.Error):  # the connection may never have been opened
             self._connection.close(force=True)
 
     def _commit_is_done(self) -> None:

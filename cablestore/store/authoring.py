@@ -81,7 +81,7 @@ class Composer:
         free_ms = self._time_ms(reader, own_key, now_ms)
         date_ms = date_after(replaced_by(reader, moderation, body, own_key), free_ms, now_ms, own_key)
         post = _signed(reader, body, heads, date_ms, identity)
-        if isinstance(body, Info):  # only now: the encoder rejects names that are not UTF-8
+        if isinstance(body, Info):  # after encoding, which rejects names that are not UTF-8
             require_visible("user", body.name)
         return [post]
 

@@ -180,7 +180,7 @@ class MessageOrder:
             is_alone = bound is None and row[1] in alone
             if same and (is_alone or row[0][:TIME_DIGITS] != same[0][0][:TIME_DIGITS]):
                 yield from self._read_time(same, depth, bound, newest_first=newest_first)
-                same, bound = [], None  # only the first time can contain the cursor
+                same, bound = [], None  # only the first group of texts can contain the cursor
             if is_alone:
                 yield row
             else:

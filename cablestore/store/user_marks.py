@@ -72,7 +72,7 @@ class UserMarks:
         late = [key[len(prefix) :] for key, _ in plan.reader.prefix(prefix + channel_key + b"!")]
         known = self.marks.get(channel_key)
         if known is not None and known.place == place and not late:
-            return searched  # no change, no notification: a client that marks on each change would loop
+            return searched  # no notification: a client that marks the channel on each change would loop
         return searched.with_mark(plan, channel_key, place, late)
 
     def seen(self, plan: Plan, channel_key: bytes, seen: set[bytes], upto: bytes | None) -> Self:
