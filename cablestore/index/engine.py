@@ -125,8 +125,8 @@ class Engine(ProcessBound):
         self._arrived = threading.Condition(self._arrival_lock)
         self._is_open = True
         self._watchers: tuple[tuple[Callable[[], None], bool], ...] = ()
-        """Functions that are called after writes, each with True if it is also called after writes that change only
-        local values of the user."""
+        """Functions to call after writes. The second value is True for a function that is also called after writes that
+        change only local values of the user."""
         self._reloads: tuple[Callable[[], None], ...] = ()
         self._is_stale = False
         """True if the cached data of the database may be outdated."""

@@ -41,7 +41,7 @@ class Evidence:
     closed: Counts | None = None
     """Counts of the database at the last clean close, None if they were not recorded."""
     lost: str = ""
-    """The lost part of LevelDB's logs or of the arrival log, or ""."""
+    """The lost part of LevelDB's logs or of the arrival log, "" if no loss is known."""
     lost_earlier: bool = False
     """True if LevelDB's logs do not show `lost`: an earlier opening found it, and LevelDB then removed the log."""
 
@@ -106,7 +106,7 @@ def note_counts(database: Path, counts: Counts) -> None:
 
 
 def lost_writes(database: Path) -> str:
-    """Return which part of its logs LevelDB drops without an error when it opens a database, or "".
+    """Return the part of a database's logs that LevelDB would drop without an error on opening, "" if there is none.
 
     LevelDB skips a block with zeros, ignores a record that is longer than the file, and does not detect a missing log.
     After a power failure, zeros may replace writes that were not synced. A last log that ends within a record is not

@@ -70,7 +70,7 @@ class RebuildReport:
     arrivals: int = 0
     damaged: Counter[str] = field(default_factory=Counter)
     has_late_tombstones: bool = False
-    """True if the source lacks tombstones of stored post/deletes, so that they are added again."""
+    """True if the source lacks tombstones of stored post/deletes, so that the rebuild must add them."""
     kept_aside: Path | None = None
     """Path of the old database if data was lost, None otherwise."""
     _before: Counts | None = None

@@ -208,7 +208,7 @@ class Decisions:
         return self._doing(Action.DROP_POST, post_hash, channel, author)
 
     def unseen_post_dropped_by(self, post_hash: bytes) -> ModerationAct | None:
-        """Return an action that drops a post of unknown author and channel, or None.
+        """Return an action that drops a post of unknown author and channel, None if no action does.
 
         Each action counts in its own channel, or in the whole cabal.
         """
@@ -295,7 +295,7 @@ class Decisions:
         return state
 
     def blocked_by(self, user: bytes, *, public: bool = False) -> ModerationAct | None:
-        """Return the post/block of the local user or of an authority that blocks a user, None without one (4.6.1)."""
+        """Return the post/block, by the local user or an authority, that blocks a user. None if none does (4.6.1)."""
         return self.blocks_of(user, public=public).block
 
     def blocks_own_user(self, user: bytes) -> ModerationAct | None:

@@ -147,7 +147,10 @@ class Search(NamedTuple):
 
     @classmethod
     def stored(cls, reader: Reader) -> Self | None:
-        """Return the unfinished search of a store, or None. If its row is damaged, return a search of all texts."""
+        """Return the unfinished search of a store, None if none is unfinished.
+
+        If the row of the search is damaged, return a search of all texts.
+        """
         value = reader.local(MENTION_SEARCH, b"")
         match unpacked(value):
             case [bytes() as start, bytes() as stop, bytes() as channel_key, bytes() as place]:

@@ -76,11 +76,11 @@ class ActOptions(TypedDict, total=False):
     reason: str
     """Reason, visible to everyone who sees the action: up to 128 code points."""
     private: bool
-    """True if the action never leaves this store. Default: False."""
+    """True for a private action, which never leaves this store. Default: False."""
     dry_run: bool
     """True to return the effect and write nothing. Default: False."""
     sync: bool
-    """True if the action is on disk when the call returns. Default: True."""
+    """True to return only when the action is on disk. Default: True."""
     skip_repeated: bool
     """True to leave out users and posts for which the action changes nothing. Default: False."""
 
@@ -105,7 +105,7 @@ class _How:
 
 
 class _Acts(NamedTuple):
-    """The two actions of a method: on users or a channel, and on posts of `types`."""
+    """The actions that a method can issue: one on users or a channel, one on posts of `types`."""
 
     first: Action
     on_posts: Action
@@ -314,7 +314,7 @@ class Moderator:
 
     @property
     def seed(self) -> Seed | None:
-        """Moderation seed with which the store joined, or None. It may be revoked."""
+        """Moderation seed with which the store joined, even if revoked. None if it joined without a seed."""
         moderation = self._present.state.moderation
         return None if moderation is None else moderation.seed
 
@@ -353,7 +353,7 @@ class Moderator:
         return None if decisions is None else decisions.user_dropped(user)
 
     def dropped_post(self, digest: bytes) -> DroppedPost | None:
-        """Return the record of a dropped post, or None."""
+        """Return the fields that the store keeps of a dropped post, None if it keeps none."""
         check_id("digest", digest)
         with self._engine.reading() as reader:
             return dropped_post(reader, digest)

@@ -65,7 +65,7 @@ class Queries(Inspection):
         """Return the cached message order of the state that is read."""
 
     def get(self, digest: bytes) -> Post | None:
-        """Return the stored post with this hash, or None. The post may be a local-only post of the user."""
+        """Return the post with this hash, None if it is not stored. It may be a local-only post of the user."""
         check_id("digest", digest)
         with self._reading() as reader:
             post = reader.post(digest)
@@ -87,7 +87,10 @@ class Queries(Inspection):
         return found[:limit]
 
     def deletion(self, digest: bytes) -> Tombstone | None:
-        """Return the tombstone of a deleted post, or None. It may be an unsigned claim of another store."""
+        """Return the tombstone of a post, None if the store knows of no deletion.
+
+        The tombstone may be an unsigned claim of another store.
+        """
         check_id("digest", digest)
         with self._reading() as reader:
             return reader.burial(digest)

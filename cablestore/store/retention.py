@@ -24,7 +24,7 @@ from cablestore.views import channel_state, messages, user_info
 _OF_MEMBERS: Final = (TYPE_PARTS[JOIN], TYPE_PARTS[LEAVE])
 """Types in the rows of channel state whose posts are superseded by newer posts of their author."""
 _CHANNEL_PART: Final = 3
-"""Position of the channel in the parts of a key of channel state."""
+"""Index of the channel among the parts of a key in the view of channel state."""
 
 
 def chosen(reader: Reader, before_ms: int | None, keep_newest: int | None, by_author: bytes | None) -> Iterator[bytes]:

@@ -290,7 +290,7 @@ class _Touched:
             yield (Joined if is_member else Left)(channel, self._display.user(author, channel))
 
     def _was_member(self, channel: str, author: bytes, member: Membership | None) -> bool:
-        """Return True if a user's latest post in a channel before the read entries is not a post/leave."""
+        """Return True if a user was a member of a channel before the posts of the read entries."""
         if member is not None and member.has_joined and member.announced_by not in self._read:
             return True
         group = escape(channel) + b"!" + author.hex().encode()
@@ -302,7 +302,10 @@ class _Touched:
         return False
 
     def _newest_before(self, group: bytes, post_type: int) -> Row | None:
-        """Return the row of a user's newest post of a type in a channel that is not read, or None."""
+        """Return the row of a user's newest post of a type in a channel, except posts of added entries.
+
+        `group` is `<channel>!<pubkey>`. Returns None if no such post is left.
+        """
         rows = self._reader.prefix(channel_state.prefix_in(group, post_type), reverse=True)
         return next((row for row in rows if row[1] not in self._read), None)
 
