@@ -75,7 +75,7 @@ def _part(post_type: int, when: bytes) -> bytes:
 
 
 def is_member(value: bytes) -> bool:
-    """Return True if the user in a row is a member."""
+    """Return True if a row with this value makes its user a member."""
     return value[_SIZE - 1 : _SIZE] != _LEFT
 
 

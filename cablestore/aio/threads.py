@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 def on_loop(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *arguments: Any) -> None:
-    """Call a function on the loop, if it still runs."""
+    """Call a function on the loop, unless the loop is closed."""
     try:
         loop.call_soon_threadsafe(function, *arguments)
     except RuntimeError:  # the loop was closed, so no task waits

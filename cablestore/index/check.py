@@ -104,7 +104,7 @@ class CheckReport(ProblemReport[Problem]):
         self.add_problem(Problem(what, view, key))
 
     def add(self, other: CheckReport) -> None:
-        """Add the report of another range."""
+        """Add the numbers and problems in the report of another range."""
         self.posts += other.posts
         self.tombstones += other.tombstones
         self.rows += other.rows

@@ -82,12 +82,12 @@ class Transaction:
         return self._known
 
     def plan(self) -> Plan:
-        """Return an empty plan."""
+        """Return an empty plan for changes to the transaction's state."""
         engine = self._engine
         return Plan(self._known, engine.catalog, engine.sizes, engine.next_sequence)
 
     def commit(self, changes: PlannedWrite, *, sync: bool) -> None:
-        """Write all changes of a plan, or none."""
+        """Write all changes of a plan atomically."""
         self._engine.write(changes, sync=sync)
 
 

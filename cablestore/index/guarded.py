@@ -44,7 +44,7 @@ class _Guard:
 
 @dataclass(frozen=True)
 class GuardedRows(_Guard):
-    """A function that returns rows or parts under some prefixes."""
+    """Guard of a function that returns rows or parts under some prefixes."""
 
     prefixes: tuple[bytes, ...]
 
@@ -76,7 +76,7 @@ class GuardedRows(_Guard):
 
 @dataclass(frozen=True)
 class GuardedKey(_Guard):
-    """A function that returns the key of a row."""
+    """Guard of a function that returns the key of a row."""
 
     prefix: bytes
 
@@ -90,7 +90,7 @@ class GuardedKey(_Guard):
 
 @dataclass(frozen=True)
 class GuardedValue(_Guard):
-    """A function that returns a value of a type."""
+    """Guard of a function that returns a value of a given type."""
 
     kind: type | tuple[type, ...]
 
@@ -104,7 +104,7 @@ class GuardedValue(_Guard):
 
 @dataclass(frozen=True)
 class GuardedItems(_Guard):
-    """A function that yields rows as they are read."""
+    """Guard of a function that yields rows as they are read."""
 
     def __call__(self, *arguments: Any) -> Iterator[Row]:
         """Call the function and yield its rows. Add the view's name to errors."""

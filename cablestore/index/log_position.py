@@ -38,7 +38,7 @@ class LogPosition(NamedTuple):
 
     @classmethod
     def of(cls, reader: Reader) -> Self:
-        """Return the position of a state of a database."""
+        """Return the position after the last log entry of a post in the reader's state."""
         last = arrival_log.last_post_entry(reader, arrival_log.next_sequence(reader) - 1)
         return cls.after(reader.generation, last)
 

@@ -265,7 +265,7 @@ class Plan:
         self._change_all([(key, self._reader.get(key), value)])
 
     def _change_all(self, changes: Iterable[Change]) -> None:
-        """Change rows, and the sizes of their views."""
+        """Change rows, and update the sizes of their views."""
         for key, before, value in changes:
             if value == before:
                 continue

@@ -140,7 +140,7 @@ class RebuildReport:
             self.damaged["row of a deletion that is missing"] = known_rows - self._deletion_rows
 
     def add(self, other: RebuildReport) -> None:
-        """Add the report of another range of hashes."""
+        """Add the numbers in the report of another range of hashes."""
         self.posts += other.posts
         self.tombstones += other.tombstones
         self.damaged += other.damaged

@@ -30,7 +30,7 @@ from cablestore.protocol.post import Post
 
 @dataclass(slots=True)
 class TakeoverReport:
-    """Numbers of copied items: hashes in the log since the export, local-only posts, new entries of the log."""
+    """Numbers of hashes in the log since the export, of copied local-only posts, and of entries added to the log."""
 
     arrived_since: int = 0
     local_only: int = 0

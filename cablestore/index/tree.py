@@ -249,7 +249,7 @@ class TreeBuilder:
 
 
 def total_of(label: bytes, parts: Sequence[NodePart]) -> NodePart:
-    """Return the sum of several parts."""
+    """Return one part, with this label, that sums several parts."""
     return NodePart(
         label,
         sum(part.posts for part in parts),
@@ -476,5 +476,5 @@ def _above(name: bytes) -> list[bytes]:
 
 
 def _with(part: NodePart, change: NodePart) -> NodePart:
-    """Return a part after a change."""
+    """Return a part with the numbers of a change added."""
     return NodePart(part.label, part.posts + change.posts, part.xor ^ change.xor, (part.sum + change.sum) % SUM_MODULUS)

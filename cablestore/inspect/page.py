@@ -44,7 +44,7 @@ class Inspected(NamedTuple):
     archives: Path | None
 
     def shows(self, post: Post) -> bool:
-        """Return True if a post is shown."""
+        """Return True if the pages may show a post."""
         return not (self.is_public and post.is_local_only)
 
     def act(self, act: ModerationAct | None) -> dict[str, Any] | None:

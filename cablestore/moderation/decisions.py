@@ -144,7 +144,7 @@ class Decisions:
     # --- roles (4.2) ---------------------------------------------------------------------------------
 
     def role(self, user: bytes, channel: str | None = None, *, public: bool = False) -> UserRole:
-        """Return the present role of a user."""
+        """Return the present role of a user in a channel, or in the whole cabal if `channel` is None."""
         return self._contexts.history(channel, public=public).role(user)
 
     def role_given_by(self, user: bytes, channel: str | None = None) -> ModerationAct | Seed | None:

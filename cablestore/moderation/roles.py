@@ -240,7 +240,7 @@ class RoleHistory:
         return reached
 
     def _recipients(self, author: bytes) -> set[bytes]:
-        """Return the admins that an author vouches for."""
+        """Return the users to whom an author assigned the role of admin and who are admins now."""
         return {
             recipient
             for recipient, slot in self._issued[author]

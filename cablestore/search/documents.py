@@ -103,5 +103,5 @@ def author_word(public_key: bytes) -> str:
 
 
 def id_floor(timestamp_ms: int) -> int:
-    """Return the first id of a millisecond."""
+    """Return the smallest id of a text with this timestamp."""
     return max(0, min(timestamp_ms << TIE_BITS, MAX_ID + 1))

@@ -142,7 +142,7 @@ class IndexTable(ProcessBound):
         bind(self)
 
     def _native_parts(self) -> Iterable[object]:
-        """Return the connection, whose destructor would remove SQLite's log, and apsw, which would otherwise close it."""
+        """Return the connection and apsw: destroying either would close the connection and remove SQLite's log."""
         return self._connection, apsw
 
     def _open(self) -> None:
@@ -246,7 +246,7 @@ class IndexTable(ProcessBound):
     # --- progress through the store ------------------------------------------------------------
 
     def state(self) -> IndexState:
-        """Return the progress of the index."""
+        """Return the progress of the index through the store."""
         with _errors():
             return IndexState(*self._query("SELECT source, position, mark, read_to FROM state")[0])
 

@@ -146,7 +146,7 @@ class _Touched:
             self._add_gone(entry.hash)
 
     def add_row(self, key: bytes) -> None:
-        """Add the subject of a changed row whose post is not stored."""
+        """Add the subject of a changed local row, or of a row that a discarded post changed."""
         if key.startswith(membership.PREFIX):
             channel, _, author_hex = key[len(membership.PREFIX) :].partition(b"!")
             self._members[unescape(channel), unhex(author_hex)] = True
