@@ -53,7 +53,7 @@ def latest_of_types(reader: Reader, group: bytes) -> Iterator[tuple[int, Row]]:
 
 
 def by_author(reader: Reader, channel: str, author: bytes, post_type: int | None = None) -> Iterator[bytes]:
-    """Yield the hashes of the posts of an author in a channel, of one type or of all, by type and time."""
+    """Yield the hashes of an author's posts in a channel, of one type or of all types, sorted by type and time."""
     for _, digest in reader.prefix(_prefix_of(channel, author, post_type)):
         yield digest
 

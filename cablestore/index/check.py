@@ -246,7 +246,7 @@ class Checker:
     # --- rows that follow from posts and tombstones ---------------------------------------------
 
     def check_records(self, sorter: Sorter, start: bytes, stop: bytes, progress: Callable[[int], None]) -> None:
-        """Check posts and tombstones of a range of hashes, in hex digits, and their rows of the reverse hash map."""
+        """Check the posts and tombstones in a range of hashes (hex digits), and their rows in the reverse hash map."""
         self._reverse_from = REVERSE_PREFIX + start
         for rows in batches(self._reader.records(start, stop), lambda row: len(row[1])):
             for key, value in rows:

@@ -119,7 +119,7 @@ class AppliedDrops:
 
     @classmethod
     def of_rows(cls, rows: Mapping[bytes, Drop]) -> Self:
-        """Return the drops of local rows. The keys are without the prefix of the name."""
+        """Return the drops in local rows, given by their keys without the prefix `!local!drop!`."""
         users, channels, posts = {}, {}, {}
         for key, drop in rows.items():
             if key.startswith(USER):
@@ -137,22 +137,22 @@ class AppliedDrops:
 
 
 def user_key(user: bytes) -> bytes:
-    """Return the key of the drop of a user, without the prefix of the name."""
+    """Return the key of a user's drop, without the prefix `!local!drop!`."""
     return USER + user.hex().encode()
 
 
 def channel_key(channel: str) -> bytes:
-    """Return the key of the drop of a channel, without the prefix of the name."""
+    """Return the key of a channel's drop, without the prefix `!local!drop!`."""
     return CHANNEL + escape(channel)
 
 
 def post_key(digest: bytes) -> bytes:
-    """Return the key of the drop of a post, without the prefix of the name."""
+    """Return the key of a post's drop, without the prefix `!local!drop!`."""
     return POST + digest.hex().encode()
 
 
 def stored_drops(reader: Reader) -> Iterator[tuple[bytes, Drop]]:
-    """Yield the drops in local rows, with their keys without the prefix of the name."""
+    """Yield each drop in local rows, with its key without the prefix `!local!drop!`."""
     for key, value in reader.local_rows(DROP):
         yield key, decode_drop(key, value)
 

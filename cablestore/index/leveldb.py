@@ -1,8 +1,8 @@
 """The database of a store: LevelDB through plyvel.
 
-It adds the errors of this package, and a `close` that is safe while other threads read. It also avoids three defects:
-plyvel's iterators stop without an error when the last block is unreadable, and skip a row at the start of a range that
-is read backwards. With LevelDB's snapshots, deleted rows may appear again.
+It adds the errors of this package, and a `close` that is safe while other threads read. It also avoids three defects.
+plyvel's iterators stop without an error when the last block is unreadable. Read backwards, they skip a row at the start
+of a range. With LevelDB's snapshots, deleted rows may appear again.
 """
 
 from __future__ import annotations

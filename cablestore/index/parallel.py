@@ -303,7 +303,7 @@ def rebuild_database(
 
 
 def _derive(work: SharedWork, hashes: tuple[bytes, bytes]) -> _RebuiltRange:
-    """Write the posts of a range of hashes and their reverse rows, both in key order, and runs of all other rows."""
+    """Write the posts in a range of hashes and their reverse rows to databases, and all other pieces to runs."""
     name = hashes[0].decode() or "0"
     paths = [work.scratch / f"posts-{name}", work.scratch / f"reverse-{name}"]
     report = RebuildReport()

@@ -192,7 +192,7 @@ def latest_fold(
 
 
 def split_latest(value: bytes) -> tuple[bytes, bytes]:
-    """Return (hash of the latest post, its content) of a value of a `latest_fold`."""
+    """Split a value of a `latest_fold`: return the hash of the latest post, and its content."""
     return value[8:ORDER_KEY_SIZE_BYTES], value[ORDER_KEY_SIZE_BYTES:]
 
 
@@ -464,7 +464,7 @@ def _shown(prefix: bytes) -> str:
 
 
 def reverse_row(post: Post, keys: list[bytes]) -> Row:
-    """Return a post's row of the reverse hash map, given the keys of its rows without the key of the post itself."""
+    """Return a post's row of the reverse hash map. `keys` are the keys of its rows, except that of the post itself."""
     # Splitting and joining takes three quarters of the time of `replace`, which counts first.
     short = b"\x01".join(b"\x00".join(keys).split(post.sort_time))
     short = b"\x02".join(short.split(post.author_hex))

@@ -64,7 +64,7 @@ class RoleContexts:
 
 
 class RoleHistory:
-    """Roles of all users in one context. `acts` are the actions of type post/role of this context in any order."""
+    """Roles of all users in one context. `acts` are the post/roles of this context, in any order."""
 
     def __init__(
         self, own_key: bytes, seed: Seed | None, acts: Iterable[ModerationAct], consents: Iterable[Consent]
