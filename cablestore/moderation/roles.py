@@ -271,7 +271,7 @@ class RoleHistory:
     # --- one user ------------------------------------------------------------------------------------
 
     def _with_say(self, user: bytes) -> list[ModerationAct]:
-        """Return the actions that determine a role: of the local user if there are any, otherwise of all users (4.2.5)."""
+        """Return the actions that determine a role: the local user's if any, otherwise those of all users (4.2.5)."""
         acts = list(self._given.get(user, {}).values())
         return [act for act in acts if act.author == self._own] or acts
 

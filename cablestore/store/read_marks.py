@@ -179,7 +179,10 @@ class Unread:
 
     @cached_property
     def _hidden_since(self) -> tuple[dict[bytes, tuple[bytes, bytes]], list[HiddenUser]]:
-        """Hash and author, by <mono-ts>, of hidden users' texts after the oldest mark; and users with too many texts."""
+        """Hidden users' texts after the oldest mark, as <mono-ts> to (hash, author).
+
+        Users with too many such texts are left out, and listed in the second value.
+        """
         found: dict[bytes, tuple[bytes, bytes]] = {}
         often = []
         oldest = min((mark.place for mark in self._marks.values()), default=b"")
