@@ -1,4 +1,4 @@
-"""Drops: which posts moderation removes from this store, and the fields of them that it keeps (moderation.md 4.4.6).
+"""Drops: which posts moderation removes from this store, and which of their fields are kept (moderation.md 4.4.6).
 
 Drops are local rows. A drop does not leave a tombstone, and the node does not send it to peers:
 

@@ -31,7 +31,7 @@ from cablestore.index.leveldb_thread import THREAD, TRIAL_TIMEOUT_S, no_thread
 from cablestore.interruptible import in_thread
 
 _MENDING_SIZE_BYTES: Final = 2**18
-"""Free space that is needed to open the database again, besides the size of its logs: a new list of tables and log."""
+"""Free space, besides the size of the logs, for opening the database again: for a new list of tables and a new log."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,8 +88,8 @@ MENTION_RULES: Final = b"mention-rules"
 """Version of the rules by which mentions were found. Without this row, all texts are searched again."""
 
 UNSEEN: Final = b"unseen"
-"""Number in the arrival log after which a reindexing added texts. When the store opens, it checks these texts for
-mentions and read marks.
+"""Number in the arrival log after which a reindexing added texts. When the store opens, it checks whether these texts
+name the user, and whether they are dated before a read mark.
 """
 
 VALUE: Final = b"value"

@@ -82,9 +82,9 @@ def take_over(
 
 
 def _note_unseen(live: Reader, target: Database) -> None:
-    """Record the number in the log after which texts were added without a check for mentions and read marks.
+    """Record the number in the log after which texts are not checked for mentions, and not compared with read marks.
 
-    The store checks them when it opens. An earlier number that is still recorded is kept.
+    The store does this when it opens. An earlier number that is still recorded is kept.
     """
     earlier = live.local(UNSEEN, b"")
     unseen = b"%d" % (arrival_log.next_sequence(live) - 1) if earlier is None else earlier

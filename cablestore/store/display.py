@@ -96,7 +96,7 @@ class User:
 
 
 class Display:
-    """The users, channels and messages in one state of a store, as clients show them. Names of authors are cached."""
+    """Users, channels and messages of one state of a store, as clients show them. Names of authors are cached."""
 
     def __init__(self, reader: Reader, moderation: AppliedModeration | None) -> None:
         self._reader = reader
