@@ -126,7 +126,7 @@ def _came_dropped(plan: Plan, moderation: AppliedModeration) -> bool:
 
 
 def _with_changed_drops(before: AppliedModeration, moderation: AppliedModeration, plan: Plan) -> AppliedModeration:
-    """Return `moderation` with the drops that changed since `before`, and add their local rows to the plan."""
+    """Return `moderation` with its drops updated for the changes since `before`. Add their local rows to the plan."""
     added, removed = _decided_of(plan)
     changed = [*added, *removed]
     acts = [act for act in changed if isinstance(act, ModerationAct)]

@@ -27,7 +27,7 @@ class HeldActs(Protocol):
         """Return each post/role of one author in any order, including private roles of the store's own user."""
 
     def actions_of(self, author: bytes) -> Iterable[bytes]:
-        """Return the records of one author's actions except roles, in any order. They include private actions."""
+        """Return the records of one author's actions except roles, in any order. Include private actions."""
 
     def consents_of(self, user: bytes) -> Iterable[Consent]:
         """Return all statements of a user about accepting roles, in any order."""
