@@ -2,7 +2,7 @@
 
 A new view is one file here and one line in the catalog. Its rows are stored, removed, rebuilt, checked and counted with
 its functions, and the table in docs/INDEXES.md is generated from it. `cablestore.index.view` defines the requirements
-of these functions. docs/INDEXES.md contains a recipe.
+of these functions. docs/INDEXES.md explains how to add a view.
 """
 
 if __name__ != "cablestore.views":

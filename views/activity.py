@@ -5,8 +5,9 @@
 
 A list contains the counts of types 0 to 9, and further counts up to the last that is not 0.
 
-Not in cable-core's INDEXES.md. The channel list is read from this view: one row for each channel. cable-core reads it
-from the membership rows: one row for each member. A channel exists as long as it has a join, leave, text or topic.
+cable-core's INDEXES.md does not have this view. The list of channels is read from it, with one row for each channel.
+cable-core reads that list from the membership rows, one for each member. A channel exists as long as it has a join,
+leave, text or topic.
 """
 
 from collections.abc import Iterator

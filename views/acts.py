@@ -5,9 +5,9 @@
     !acts!block!<target>!<mono-ts>!<pubkey>  -> record of a post/block or post/unblock on this user, one row per target
     !acts!consent!<pubkey>!<mono-ts>         -> msgpack [hash, true if its author accepts roles], for each post/info
 
-The rows of the view `moderation` are in the order of peers' requests. The rows here are in order of authors, because an
-opened store only reads the actions of users who may have authority. A record contains all data for a decision, so posts
-are not read:
+The rows of the view `moderation` are in order of time, as peers request them. The rows here are in order of authors,
+because an opened store only reads the actions of users who may have authority. A record contains all data for a
+decision, so posts are not read:
 
     author u8[32] | timestamp u64 | number of targets u32 | targets u8[32] each |
     msgpack [hash, type, number, channel, reason, true if it is private]
@@ -41,7 +41,7 @@ _HEAD: Final = struct.Struct(">32sQI")
 _HEAD_SIZE: Final = _HEAD.size
 _COUNT_AT: Final = _HEAD_SIZE - 4
 _ONE_END: Final = _HEAD_SIZE + HASH_SIZE_BYTES
-"""End of the only target of most actions."""
+"""Offset in a record at which the first target ends. Most actions have only one target."""
 
 
 def rows(post: Post) -> list[Row]:
@@ -150,8 +150,8 @@ def all_consents_of(reader: Reader, user: bytes) -> Iterator[Consent]:
 def has_declined(reader: Reader, user: bytes, remembered: Iterable[Consent] | None = None) -> bool:
     """Return True if a user declines roles now.
 
-    `remembered` are the user's remembered statements, by default the statements in the store. The latest stored
-    post/info is signed, so earlier stored post/infos do not matter.
+    `remembered` are the user's remembered statements, by default the statements in the store. Of the stored post/infos,
+    only the latest is read: it is signed, and overrides all earlier ones.
     """
     remembered = remembered_consents(reader, user) if remembered is None else remembered
     latest = reader.last(CONSENT_PREFIX + user.hex().encode() + b"!")

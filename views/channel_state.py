@@ -3,9 +3,9 @@
     !state!member!<channel>!<pubkey>!<type>!<mono-ts> -> hash of the post/join, post/leave, post/text or post/topic
     !state!topic!<channel>!<mono-ts>                  -> hash of the post/topic
 
-In cable-core's keys, the time is before the public key. It reads one row, so it finds only one member. Here the latest
-post of each member is the last row of a range. The type is before the time, so that the latest join or leave is found
-in one step, regardless of later posts. A text and a topic imply joining (wire.md 5.4.3).
+In cable-core's keys, the time is before the public key. cable-core reads one row, so it finds only one member. Here the
+latest post of each member is the last row of a range. The type is before the time, so that the latest join or leave is
+found in one step, regardless of later posts. A text and a topic imply joining (wire.md 5.4.3).
 """
 
 from collections.abc import Iterator
@@ -53,7 +53,7 @@ def latest_of_types(reader: Reader, group: bytes) -> Iterator[tuple[int, Row]]:
 
 
 def by_author(reader: Reader, channel: str, author: bytes, post_type: int | None = None) -> Iterator[bytes]:
-    """Yield the hashes of the posts of an author in a channel, of one type or of all, by type and time."""
+    """Yield the hashes of an author's posts in a channel, of one type or of all types, sorted by type and time."""
     for _, digest in reader.prefix(_prefix_of(channel, author, post_type)):
         yield digest
 

@@ -9,11 +9,11 @@ users could delete posts of other users. And the links of the deleted post, on w
 depend, are lost.
 
 If an author deletes a post several times, the earliest deletion counts, by (timestamp, hash). The next post/deletes, at
-most MAX_DELETIONS_LISTED in all, are kept because a channel's history lists them too (wire.md 6.3.2.3). One look-up by
-hash shows that a new post is not a target, as most are not.
+most MAX_DELETIONS_LISTED in all, are kept because a channel's history lists them too (wire.md 6.3.2.3). Most new posts
+are not targets of a deletion: the second row shows this in one look-up by hash.
 
-Tombstones are not a fold, because their skeletons are from removed posts. A rebuild only needs the posts and the
-tombstones.
+Tombstones are not a fold: their skeletons come from removed posts, so the remaining posts do not determine them. A
+rebuild only needs the posts and the tombstones.
 
 If the store had the post, the skeleton contains the fields of the post. Otherwise it is a claim of another store: for
 each claimed author, the skeleton with the smallest encoding. Such a row depends on the claims and not on their order.

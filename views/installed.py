@@ -1,7 +1,7 @@
 """Views of installed packages, declared as entry points of the group `cablestore.views`.
 
 An entry point is a `View` or a list of views. The command line and Spark's workers add these views to cablestore's own.
-They do not load other code: a store's folder contains names of views, but not of modules.
+Code of views is loaded only from entry points: a store's folder contains names of views, but not of modules.
 """
 
 from collections.abc import Callable

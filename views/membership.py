@@ -7,7 +7,8 @@ A moment is 8 bytes of timestamp and 32 of hash, big-endian, so that the greater
 pair is the latest of the user's joins, leaves, texts and topics in the channel. Only a leave ends membership. The
 second pair is the latest join or leave, for channel state answers, or zeros if neither exists.
 
-cable-core stores 1 or 0, and the last arrival counts. With the moment the newest post counts, in any order of arrival.
+cable-core stores 1 or 0, so the post that arrived last counts. With a moment in the value, the newest post counts, in
+whatever order the posts arrive.
 """
 
 from collections.abc import Callable, Iterator
@@ -74,7 +75,7 @@ def _part(post_type: int, when: bytes) -> bytes:
 
 
 def is_member(value: bytes) -> bool:
-    """Return True if the user in a row is a member."""
+    """Return True if a row with this value makes its user a member."""
     return value[_SIZE - 1 : _SIZE] != _LEFT
 
 

@@ -10,10 +10,11 @@ Each post is in two sets: in the set of all posts, whose name is empty, and in t
 channel are in the set `"`, which is not a channel's name in keys. The rows of a channel's post/text are in
 `!chat!text!`. Local-only posts, and posts dated after LAST_MS, are not in any set.
 
-Not in cable-core's INDEXES.md. Set reconciliation needs the fingerprint and the k-th post of any range (WAKU-SYNC). A
-node is a prefix of <mono-ts>, and its parts are one digit longer. The whole set and each node with more than 128 posts
-have a row. So the sum of any range requires a few rows and the posts near its ends. Only the row of the set counts the
-newest part without a row, so that a new post changes one row. Which rows exist depends only on the posts.
+cable-core's INDEXES.md does not have this view. Set reconciliation needs the fingerprint and the k-th post of any range
+(WAKU-SYNC). A node is a prefix of <mono-ts>, and its parts are one digit longer. The whole set and each node with more
+than 128 posts have a row. So the sum of any range requires a few rows and the posts near its ends. Only the row of the
+set counts the newest part without a row, so that a new post changes one row. Which rows exist depends only on the
+posts.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Async iterators over the items of a blocking store. The call after a cancelled `anext` returns its item."""
+"""Async iterators over the items of a blocking store. If an `anext` is cancelled, the next one returns its item."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
-        """Close the store. If the caller is cancelled, CancelledError is raised after that, when the folder is free."""
+        """Close the store. If the caller is cancelled, CancelledError is raised only after the folder is unlocked."""
         await to_the_end(self.close())
 
     async def close(self) -> None:
@@ -150,7 +150,7 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
         self._arrivals.end()
 
     def detach(self) -> None:
-        """End the threads and leave the store open. Calls that have begun complete."""
+        """End the threads and leave the store open. Calls that are already running run to their end."""
         self._arrivals.end()
         self._threads.leave()
 

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 def on_loop(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *arguments: Any) -> None:
-    """Call a function on the loop, if it still runs."""
+    """Call a function on the loop, unless the loop is closed."""
     try:
         loop.call_soon_threadsafe(function, *arguments)
     except RuntimeError:  # the loop was closed, so no task waits
@@ -97,7 +97,7 @@ class Threads(ProcessBound):
             closing.set_result(None)
 
     def leave(self) -> None:
-        """End each thread after its calls have completed, without waiting."""
+        """Let each thread end when its calls are complete. Do not wait for that."""
         for executor in (self._reader, self._writer, self._worker):
             executor.shutdown(wait=False)
 

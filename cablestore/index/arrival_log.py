@@ -1,11 +1,11 @@
-"""The arrival log: the order in which this store received its posts. Nothing else in a store depends on it.
+"""The arrival log: the order in which this store received its posts. The rows of views do not depend on it.
 
     !arrival!log!<number of the first entry, 16 digits> -> the entries of one batch: (kind u8 | hash u8[32]) each
     !arrival!next                                       -> the number of the next entry, in decimal digits
 
 Numbers start at 1, increase by 1 and never repeat. Views and `dump` do not contain these keys. `cablestore.index.notes`
-defines the entries of local changes. A newer entry of the same row may replace such an entry, and the number of the
-earlier entry is then missing.
+defines the entries of changed local rows. Such an entry may be removed when the same local row changes again: its
+number is then missing.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def post_entries(reader: Reader, after: int) -> Iterator[Arrival]:
 
 
 def last_post_entry(reader: Reader, upto: int) -> Arrival | None:
-    """Return the last entry of a post with a number of at most `upto`, None if it does not exist."""
+    """Return the last entry of a post whose number is at most `upto`, None if no such entry exists."""
     for row in reader.scan(LOG_PREFIX, _KEY % (upto + 1), reverse=True):
         first, after = span_of(row)
         for sequence in range(min(upto, after - 1), first - 1, -1):  # usually one iteration

@@ -17,7 +17,7 @@ Progress = Callable[[int], None]
 
 
 def no_progress(_: int) -> None:
-    """Ignore the progress. This is the default where a function reports progress."""
+    """Do nothing. This is the default callback of functions that report progress."""
 
 
 def batches(
@@ -41,9 +41,9 @@ def batches(
 
 
 def merged(sources: Iterable[Iterable[list[S]]]) -> Iterator[S]:
-    """Yield the items of several sources of sorted lists in order.
+    """Merge several sources, each of which yields its items in order, in sorted lists.
 
-    Sorting two sorted lists takes a third of the time of comparing items one by one, as `heapq.merge` does.
+    Joining the lists and sorting the result takes a third of the time of `heapq.merge`, which compares single items.
     """
     waiting = [(block, rest) for rest in map(iter, sources) for block in islice(filter(None, rest), 1)]
     while waiting:

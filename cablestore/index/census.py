@@ -40,7 +40,7 @@ def summaries(catalog: Catalog) -> list[Summary]:
 
 
 def summary_rows(summary: Summary, reader: Reader) -> Iterator[Row]:
-    """Yield the rows of a summary, derived from the rows of the reader."""
+    """Yield the rows of a summary, derived from the rows in `reader`."""
     return summary.made_of(lambda prefix: reader.blocks(prefix, after_prefix(prefix)))
 
 

@@ -95,7 +95,7 @@ class CheckReport(ProblemReport[Problem]):
     sizes: Sizes = field(default_factory=dict)
     """Counted rows and bytes of each view."""
     following: int = 1
-    """Next number of the arrival log."""
+    """Number of the next entry of the arrival log."""
     balance: int = 0
     """Sum of the hashes of expected rows minus the sum for found rows. If it is not 0, an exact check is needed."""
 
@@ -104,7 +104,7 @@ class CheckReport(ProblemReport[Problem]):
         self.add_problem(Problem(what, view, key))
 
     def add(self, other: CheckReport) -> None:
-        """Add the report of another range."""
+        """Add the numbers and problems in the report of another range."""
         self.posts += other.posts
         self.tombstones += other.tombstones
         self.rows += other.rows
@@ -150,7 +150,7 @@ def check_rest(reader: Reader, catalog: Catalog, report: CheckReport) -> None:
 
 
 def check_evidence(evidence: Evidence, report: CheckReport) -> None:
-    """Report writes that are known to be lost. `report` is the complete report of the database."""
+    """Add the writes that are known to be lost to `report`, after the database was checked completely."""
     closed = evidence.closed
     if evidence.lost:
         report.note_problem(f"lost writes, in {evidence.lost}", "arrival log", arrival_log.NEXT_KEY)
@@ -208,7 +208,7 @@ def _check_summary(reader: Reader, catalog: Catalog, summary: Summary, report: C
 
 
 def _state(due: bytes | None, present: bytes | None) -> str:
-    """Return the kind of a row's problem, given the expected and the present value."""
+    """Return "dangling", "missing" or "wrong" for a row whose expected and present values differ."""
     return "dangling" if due is None else "missing" if present is None else "wrong"
 
 
@@ -246,7 +246,7 @@ class Checker:
     # --- rows that follow from posts and tombstones ---------------------------------------------
 
     def check_records(self, sorter: Sorter, start: bytes, stop: bytes, progress: Callable[[int], None]) -> None:
-        """Check posts and tombstones of a range of hashes, in hex digits, and their rows of the reverse hash map."""
+        """Check the posts and tombstones in a range of hashes (hex digits), and their rows in the reverse hash map."""
         self._reverse_from = REVERSE_PREFIX + start
         for rows in batches(self._reader.records(start, stop), lambda row: len(row[1])):
             for key, value in rows:
@@ -336,7 +336,7 @@ class Checker:
                     start = part_stop
 
     def _sum_found(self, start: bytes, stop: bytes, expected: list[Row]) -> None:
-        """Subtract found rows from the balance, and add the rows in `expected`.
+        """Subtract the hashes of the found rows from the balance, and add the hashes of the rows in `expected`.
 
         `expected` is empty unless the database is damaged.
         """

@@ -1,8 +1,8 @@
 """Checkpoints: copies of the present state of an open store, made of links in milliseconds.
 
-A checkpoint is the folder of a closed store. So another process can read it for minutes, and the process that has the
-store open continues to answer. Both share the files of their tables. The store never changes a table. It only removes
-its link to the table.
+A checkpoint is the folder of a closed store. So another process can read it for minutes, while the process that has the
+store open continues to answer. The checkpoint and the store share the files of tables. This is safe, because a store
+never changes a table: it only removes its own link.
 """
 
 from __future__ import annotations

@@ -72,13 +72,13 @@ class Database(Protocol):
         """Return a writer for many rows. No other writer may be active at the same time."""
 
     def flush(self) -> None:
-        """Separate the rows written so far from later rows: see `LevelDB.flush`."""
+        """Store the rows written so far apart from later rows: see `LevelDB.flush`."""
 
     def compact(self) -> None:
         """Rewrite the database to use the least space."""
 
     def remove_unused_tables(self) -> None:
-        """Remove files that only closed states read: see `LevelDB.remove_unused_tables`."""
+        """Remove files that were kept only for closed snapshots: see `LevelDB.remove_unused_tables`."""
 
     def approximate_size_bytes(self, start: bytes, stop: bytes) -> int:
         """Return the approximate size of a range on disk. The latest writes may not be counted."""

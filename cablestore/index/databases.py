@@ -25,7 +25,7 @@ def open_live(folder: Folder, tuning: Tuning | None = None) -> LevelDB:
 
 
 def open_generation(folder: Folder, generation: str, tuning: Tuning | None = None) -> LevelDB:
-    """Open a database of a locked folder, read-only like the folder. Record lost writes of the live database."""
+    """Open a database of a locked folder, read-only if the folder is. If the live database lost writes, record that."""
     path = folder.path / generation
     if folder.is_read_only:
         return open_read_only(path, tuning)
@@ -90,7 +90,7 @@ def rebuild_generation(folder: Folder, build: Build) -> RebuildReport:
 
 
 def weighed(evidence: Evidence, build: Build, *, is_complete: bool = True) -> Build:
-    """Return a function that builds a database and then compares its report with the evidence."""
+    """Return a function that calls `build` and then compares the report of the build with the evidence."""
 
     def build_weighed(path: Path, scratch: Path) -> RebuildReport:
         report = build(path, scratch)
@@ -101,7 +101,10 @@ def weighed(evidence: Evidence, build: Build, *, is_complete: bool = True) -> Bu
 
 
 def without_old_cursors(folder: Folder, build: Build) -> Build:
-    """Return a function that builds a generation from the live generation, without rows that only old cursors need."""
+    """Return a function that calls `build` and then removes the rows that only old cursors need.
+
+    The rows are kept if data was lost, or if the header lists other generations.
+    """
 
     def build_without(path: Path, scratch: Path) -> RebuildReport:
         report = build(path, scratch)

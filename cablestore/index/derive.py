@@ -160,7 +160,7 @@ def combine(pieces: list[Row], catalog: Catalog) -> list[Row]:
 
 
 def _merged(parts: list[Row], fold: Fold) -> list[Row]:
-    """Return the rows of sorted parts. Equal keys are adjacent, so the keys are not hashed."""
+    """Return the rows of a fold from its sorted parts. Equal keys are adjacent, so a dict is not needed."""
     merge, stored_value = fold.merge, fold.stored_value
     found: list[Row] = []
     last, merged = b"", b""

@@ -1,4 +1,4 @@
-"""Drops: the posts that moderation removes from this store, and the fields that it remembers (moderation.md 4.4.6).
+"""Drops: which posts moderation removes from this store, and which of their fields are kept (moderation.md 4.4.6).
 
 Drops are local rows. A drop does not leave a tombstone, and the node does not send it to peers:
 
@@ -13,13 +13,14 @@ Drops are local rows. A drop does not leave a tombstone, and the node does not s
     !local!refused!               -> number of remembered posts that were never stored
     !local!act!<pubkey>!<mono-ts> -> record of an action or role of a dropped user, without its reason
 
-`act` is the hash of the action that drops. Posts by `exempt`, the local user, are hidden and not removed if the action
-is another user's. A drop with `until_ms` applies to posts dated up to it: `post/unblock` with `undrop=0` leaves such a
-drop. `place` is the position at which the removal continues, nil after the last post was removed.
+`act` is the hash of the action that drops. If another user's action drops, `exempt` is the local user, whose posts are
+then hidden instead of removed. A drop with `until_ms` applies to posts dated up to that time: `post/unblock` with
+`undrop=0` leaves such a drop. `place` is the position at which the removal continues, nil after the last post was
+removed.
 
-Deletions depend on post/delete, so it is never dropped. Decisions depend on moderation posts. A moderation post with a
-reason is dropped with its author, because a reason is free text. The store keeps the other fields. It also keeps the
-statement about roles of a dropped post/info (`cablestore.index.consents`).
+A post/delete is never dropped, because deletions depend on it. A moderation post is dropped only if its author is and
+if it has a reason, which is free text. The store keeps its other fields, because decisions depend on them. It also
+keeps the statement about roles in a dropped post/info (`cablestore.index.consents`).
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ class PostFields(NamedTuple):
 def is_kept(post: Post | PostFields) -> bool:
     """Return True if a post is never dropped: a post/delete, or a moderation post without a reason.
 
-    All moderation posts whose fields are remembered had a reason.
+    `PostFields` lack the reason. They are remembered only for moderation posts that had one.
     """
     if isinstance(post, Post) and isinstance(post.body, (Role, Moderation, Block, Unblock)):
         return not post.body.reason
@@ -118,7 +119,7 @@ class AppliedDrops:
 
     @classmethod
     def of_rows(cls, rows: Mapping[bytes, Drop]) -> Self:
-        """Return the drops of local rows. The keys are without the prefix of the name."""
+        """Return the drops in local rows, given by their keys without the prefix `!local!drop!`."""
         users, channels, posts = {}, {}, {}
         for key, drop in rows.items():
             if key.startswith(USER):
@@ -136,22 +137,22 @@ class AppliedDrops:
 
 
 def user_key(user: bytes) -> bytes:
-    """Return the key of the drop of a user, without the prefix of the name."""
+    """Return the key of a user's drop, without the prefix `!local!drop!`."""
     return USER + user.hex().encode()
 
 
 def channel_key(channel: str) -> bytes:
-    """Return the key of the drop of a channel, without the prefix of the name."""
+    """Return the key of a channel's drop, without the prefix `!local!drop!`."""
     return CHANNEL + escape(channel)
 
 
 def post_key(digest: bytes) -> bytes:
-    """Return the key of the drop of a post, without the prefix of the name."""
+    """Return the key of a post's drop, without the prefix `!local!drop!`."""
     return POST + digest.hex().encode()
 
 
 def stored_drops(reader: Reader) -> Iterator[tuple[bytes, Drop]]:
-    """Yield the drops in local rows, with their keys without the prefix of the name."""
+    """Yield each drop in local rows, with its key without the prefix `!local!drop!`."""
     for key, value in reader.local_rows(DROP):
         yield key, decode_drop(key, value)
 

@@ -48,7 +48,7 @@ Unseal = Callable[[bytes], bytes]
 
 
 class Transaction:
-    """A transaction, used in a `with`: plan changes of one state, then commit a plan. Other writers wait."""
+    """A transaction, for use in a `with`: plan changes to one state, then commit the plan. Other writers wait."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -74,20 +74,20 @@ class Transaction:
             self._writing.release()
 
     def holding(self, group: bytes) -> Reader:
-        """Return a reader of the state that caches a group of a fold's rows, unless the group is large.
+        """Return a reader of the transaction's state. It caches a group of a fold's rows, unless the group is large.
 
-        `group` is the prefix of the keys of these rows, up to the last `!`.
+        `group` is the prefix that the keys of these rows share, up to the last `!`.
         """
         self._engine.recent.hold(group, self.reader)
         return self._known
 
     def plan(self) -> Plan:
-        """Return an empty plan."""
+        """Return an empty plan for changes to the transaction's state."""
         engine = self._engine
         return Plan(self._known, engine.catalog, engine.sizes, engine.next_sequence)
 
     def commit(self, changes: PlannedWrite, *, sync: bool) -> None:
-        """Write all changes of a plan, or none."""
+        """Write all changes of a plan atomically."""
         self._engine.write(changes, sync=sync)
 
 
@@ -125,13 +125,14 @@ class Engine(ProcessBound):
         self._arrived = threading.Condition(self._arrival_lock)
         self._is_open = True
         self._watchers: tuple[tuple[Callable[[], None], bool], ...] = ()
-        """Functions that are called after writes, each with True if it is also called after writes that change only
-        local values of the user."""
+        """Functions to call after writes. The second value is True for a function that is also called after writes that
+        change only local values of the user."""
         self._reloads: tuple[Callable[[], None], ...] = ()
         self._is_stale = False
         """True if the cached data of the database may be outdated."""
         self._is_swapping = False
-        """True if the header may name another database. The next opening then removes the open database."""
+        """True if a rebuild was interrupted during the swap, so that the header may name the other database. The next
+        opening then removes the database that is open now."""
         self.write_failure = ""
         """Error of the last write if it failed, else "". The store then opens the database again before it writes."""
         self.failed_writes = 0
@@ -211,7 +212,8 @@ class Engine(ProcessBound):
             self.next_sequence = arrival_log.next_sequence(reader)
             last = arrival_log.last_post_entry(reader, self.next_sequence - 1)
         self._last_entry = self._generation, last
-        """The database and its last entry of a post, replaced together for readers in other threads."""
+        """The database's unique name, and the last log entry of a post. Other threads read both, so they are replaced
+        together."""
 
     @property
     def place(self) -> LogPosition:
@@ -219,7 +221,7 @@ class Engine(ProcessBound):
         return LogPosition.after(*self._last_entry)
 
     def when_reloaded(self, read_again: Callable[[], None]) -> None:
-        """Call a function, in the writer's thread, when cached data of the database must be read again."""
+        """Register a function that the writer's thread calls when cached data of the database must be read again."""
         self._reloads += (read_again,)
 
     def settle(self) -> None:
@@ -252,7 +254,7 @@ class Engine(ProcessBound):
         self._notify_waiting()
 
     def retry_writes(self) -> None:
-        """Open the database again if a write failed. Failures are ignored: the next transaction tries this again."""
+        """Open the database again if a write failed. Errors are ignored: the next transaction tries again."""
         with self.writing:
             if self.write_failure and self._is_open:
                 with suppress(CableStoreError):
@@ -267,7 +269,7 @@ class Engine(ProcessBound):
         """
         self._is_stale = not is_complete
         if self._is_stale:
-            with suppress(CableStoreError):  # otherwise the next transaction does it, or raises the same error
+            with suppress(CableStoreError):  # after an error, the next transaction tries again, and raises it
                 self._reload()
 
     def _reload(self) -> None:
@@ -295,7 +297,7 @@ class Engine(ProcessBound):
             return SnapshotReader(self._database.snapshot(), self.dialect, self._unseal, self._generation)
 
     def live_readers(self) -> tuple[Reader, Reader]:
-        """Return two readers of the present state for the writer, the second reader with the cached recent rows."""
+        """Return two readers of the present state for the writer. The second reads recent rows from the cache."""
         live = self._database.live()
         if live is not self._live:
             reader = Reader(live, self.dialect, self._unseal)
@@ -365,7 +367,7 @@ class Engine(ProcessBound):
         self._database.compact()
 
     def remove_unused_tables(self) -> None:
-        """Remove tables that only closed states read."""
+        """Remove tables that were kept only for snapshots that are now closed."""
         self._database.remove_unused_tables()
 
     def checkpoint(self, target: Path) -> None:
@@ -382,7 +384,7 @@ class Engine(ProcessBound):
         return self._database.approximate_size_bytes(start, stop)
 
     def rebuild(self, progress: Progress) -> RebuildReport:
-        """Build a new database from the posts. Replace the open database, whose snapshots become invalid."""
+        """Build a new database from the posts, and replace the open database. Its snapshots become invalid."""
         self.require_writable()
         row = meta.meta_row(self.catalog, self.dialect, FORMAT)
         with self.writing:
@@ -433,7 +435,7 @@ class Engine(ProcessBound):
         return replaced
 
     def close(self) -> None:
-        """End waiting readers, wait for the writer, close the database and unlock the folder."""
+        """Wake the threads in `wait`, wait for the writer, close the database and unlock the folder."""
         with self._arrival_lock:
             self._is_open = False
         self._notify_waiting()

@@ -2,9 +2,9 @@
 
     counts   JSON: {"generation": "generation-000002", "next": 5, "posts": 4, "deletion_rows": 2, "lost": ""}
 
-If the end of a log or a table is lost, the rows that count posts are lost with the posts. So a second copy of the
-counts is beside the database. `lost` is the part of a log that LevelDB dropped without an error, or the missing entries
-of the arrival log. It remains until the database is rebuilt.
+If a table or the end of a log is lost, the rows that count posts may be lost with the posts. So a second copy of the
+counts is kept beside the database. `lost` is the part of a log that LevelDB dropped without an error, or the missing
+entries of the arrival log. It remains until the database is rebuilt.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ COUNTS_DRAFT: Final = ".new"
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Numbers of a database at one moment. `next` is the next number of its arrival log."""
+    """Numbers of a database at one moment. `next` is the number of the next entry of its arrival log."""
 
     next: int
     posts: int
@@ -41,7 +41,7 @@ class Evidence:
     closed: Counts | None = None
     """Counts of the database at the last clean close, None if they were not recorded."""
     lost: str = ""
-    """The lost part of LevelDB's logs or of the arrival log, or ""."""
+    """The lost part of LevelDB's logs or of the arrival log, "" if no loss is known."""
     lost_earlier: bool = False
     """True if LevelDB's logs do not show `lost`: an earlier opening found it, and LevelDB then removed the log."""
 
@@ -70,15 +70,15 @@ def find_evidence(database: Path, *, is_open: bool = False) -> Evidence:
 
 
 def note_lost_writes(database: Path) -> None:
-    """Record lost writes of a live database. LevelDB removes the log that shows them when it opens the database."""
+    """Record the writes that a live database lost, before LevelDB opens it and removes the log that shows them."""
     _note_loss(database, find_evidence(database).lost)
 
 
 def note_lost_entries(database: Path, following: int) -> None:
-    """Record lost entries if the arrival log is shorter than at the last close. `following` is its next number.
+    """Record lost entries if the arrival log is shorter than at the last close.
 
-    Causes are a restored older copy of the database, or a disk that lost confirmed writes. Later entries reuse the
-    numbers.
+    `following` is the number of its next entry. Causes are a restored older copy of the database, or a disk that lost
+    confirmed writes. Later entries reuse the numbers of the lost entries.
     """
     note = _read(database)
     if note.next > following:
@@ -93,7 +93,10 @@ def _note_loss(database: Path, lost: str) -> None:
 
 
 def note_counts(database: Path, counts: Counts) -> None:
-    """Record the counts of a database that was just closed. Higher counts from before a loss are kept."""
+    """Record the counts of a database that was just closed.
+
+    If the recorded arrival log is longer, entries were lost, and the earlier counts are kept.
+    """
     before = _read(database)
     note = _Note(database.name, **asdict(counts), lost=before.lost)
     if note == before or before.next > counts.next:
@@ -103,7 +106,7 @@ def note_counts(database: Path, counts: Counts) -> None:
 
 
 def lost_writes(database: Path) -> str:
-    """Return which part of its logs LevelDB drops without an error when it opens a database, or "".
+    """Return the part of a database's logs that LevelDB would drop without an error on opening, "" if there is none.
 
     LevelDB skips a block with zeros, ignores a record that is longer than the file, and does not detect a missing log.
     After a power failure, zeros may replace writes that were not synced. A last log that ends within a record is not

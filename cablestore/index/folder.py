@@ -4,7 +4,7 @@
                         digits that no other store has, "kept": ["generation-000001"]}
     lock                locked with flock while the store is open; contains the owner's process id
     control.sock        exists while the owner serves other processes: `cablestore.remote.unix_socket`
-    peers.json          a node's marks of its peers: `cablestore.peers.sync_state`
+    peers.json          up to when a node knows its peers' histories: `cablestore.peers.sync_state`
     bans.json           banned peers: `cablestore.peers.bans`
     policy.toml         the rules for the posts that a node accepts: `cablestore.peers.policy`
     last-backup.json    time and folder of the last backup: `cablestore.index.last_backup`
@@ -182,7 +182,7 @@ class Folder(ProcessBound):
         return cls(path, lock, Header(LEGACY, generation, secrets.token_hex(16)), is_new=False)
 
     def restore(self, dialect: Dialect) -> None:
-        """Write a new header with the generation for which the folder was opened.
+        """Write a new header that names the generation for which the folder was opened.
 
         The store gets a new id, because its arrival log may differ from the log of the lost database. Other generations
         in the folder are kept, but are not in the header.
@@ -194,7 +194,7 @@ class Folder(ProcessBound):
             self._put_header(replace(self.header, dialect=dialect))
 
     def _settle(self) -> None:
-        """Write the process id into the lock, and remove marked remains of interrupted work."""
+        """Write the process id into the lock file, and remove the remains of interrupted work."""
         assert self._lock is not None  # noqa: S101 - it is open
         files.sign_lock(self._lock)
         for scratch in (*self.path.glob(f"{_SCRATCH}*"), self.path / RESTORING):

@@ -41,7 +41,7 @@ def is_generation(name: str) -> bool:
 
 
 def next_name(path: Path, named: Iterable[str]) -> str:
-    """Return the name of a new generation, with a number that is not used by any other entry or name."""
+    """Return the name of a new generation. Its number is above the numbers of all entries in `path` and of `named`."""
     entries = path.iterdir() if path.is_dir() else ()
     taken = [NUMBERED.fullmatch(name) for name in (*named, *(entry.name for entry in entries))]
     return f"{_GENERATION}{max((int(match[2]) for match in taken if match), default=0) + 1:06d}"

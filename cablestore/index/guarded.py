@@ -16,14 +16,14 @@ from cablestore.index.tombstone import Tombstone
 from cablestore.protocol.post import Post
 
 _OF_THE_STORE: Final = (StorageError, StoreClosedError)
-"""Errors of the reader that a view's function uses. They are not errors of the view."""
+"""Errors of the reader that is passed to a view's function. They are raised unchanged, without the view's name."""
 _SHORTENING_BYTES: Final = bytes(range(4))
 _SHOWN_BYTES: Final = 80
 
 
 @dataclass(frozen=True)
 class _Guard:
-    """A function of a view. Like the function, it is pickled by name."""
+    """Guard of a function of a view. The function must be picklable by name."""
 
     view: str
     what: str
@@ -44,7 +44,7 @@ class _Guard:
 
 @dataclass(frozen=True)
 class GuardedRows(_Guard):
-    """A function that returns rows or parts under some prefixes."""
+    """Guard of a function that returns rows or parts under some prefixes."""
 
     prefixes: tuple[bytes, ...]
 
@@ -76,7 +76,7 @@ class GuardedRows(_Guard):
 
 @dataclass(frozen=True)
 class GuardedKey(_Guard):
-    """A function that returns the key of a row."""
+    """Guard of a function that returns the key of a row."""
 
     prefix: bytes
 
@@ -90,7 +90,7 @@ class GuardedKey(_Guard):
 
 @dataclass(frozen=True)
 class GuardedValue(_Guard):
-    """A function that returns a value of a type."""
+    """Guard of a function that returns a value of a given type."""
 
     kind: type | tuple[type, ...]
 
@@ -104,7 +104,7 @@ class GuardedValue(_Guard):
 
 @dataclass(frozen=True)
 class GuardedItems(_Guard):
-    """A function that yields rows as they are read."""
+    """Guard of a function that yields rows as they are read."""
 
     def __call__(self, *arguments: Any) -> Iterator[Row]:
         """Call the function and yield its rows. Add the view's name to errors."""

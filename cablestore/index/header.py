@@ -1,4 +1,4 @@
-"""Header of a store: the STORE file, which names the live database. Errors if one of them is missing."""
+"""Header of a store: the STORE file, which names the live database. Also the errors if either is missing."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from cablestore.files import write_atomically
 
 
 class LastRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """The record of complete work. Subclasses add its result."""
+    """The time at which some work was last complete. Subclasses add its result."""
 
     format: Literal[1] = 1
     at_ms: int

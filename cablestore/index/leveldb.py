@@ -1,8 +1,8 @@
 """The database of a store: LevelDB through plyvel.
 
-It adds the errors of this package, scans that report damaged blocks, and a `close` that is safe while other threads
-read. plyvel's own iterators stop without an error when the last block is unreadable. Read backwards, they skip a row at
-the start of a range. Deleted rows do not appear again, as they may with LevelDB's snapshots.
+It adds the errors of this package, and a `close` that is safe while other threads read. It also avoids three defects.
+plyvel's iterators stop without an error when the last block is unreadable. Read backwards, they skip a row at the start
+of a range. With LevelDB's snapshots, deleted rows may appear again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from cablestore.index.leveldb_thread import THREAD, TRIAL_TIMEOUT_S, no_thread
 from cablestore.interruptible import in_thread
 
 _MENDING_SIZE_BYTES: Final = 2**18
-"""Free space for a new list of tables and a new log. To open the database again, the size of its logs is added."""
+"""Free space, besides the size of the logs, for opening the database again: for a new list of tables and a new log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ class LevelDB(forks.ProcessBound):
 
     def _native_parts(self) -> Iterable[object]:
         """Return the database and its open cursors. Their destructors write files and wait for LevelDB's locks."""
-        if not hasattr(self, "_db"):  # it is closed
+        if not hasattr(self, "_db"):  # after `close`
             return ()
         # plyvel keeps the cursors in a dict of weak references, which has no public name.
         listed = (each for each in gc.get_referents(self._db) if isinstance(each, dict))
@@ -161,7 +161,10 @@ class LevelDB(forks.ProcessBound):
         return snapshot
 
     def live(self) -> LevelSnapshot:
-        """Return the current state until the next write, only for the writer: `close` does not wait for its reads."""
+        """Return a snapshot that is valid until the next write.
+
+        Only the writer may use it, because `close` does not wait for its reads.
+        """
         with self._lock:
             self._require_open()
         return self._live
@@ -235,7 +238,7 @@ class LevelDB(forks.ProcessBound):
         self._live = LevelSnapshot(self._db)
 
     def _require_room(self) -> None:
-        """Raise StorageError if a file with the size of the logs, which become a table, cannot be written."""
+        """Raise StorageError if the disk lacks space to open the database again, which writes the logs to a table."""
         try:
             size_bytes = _MENDING_SIZE_BYTES + sum(log.stat().st_size for log in self._path.glob("*.log"))
             require_room(self._path, size_bytes)
@@ -310,7 +313,7 @@ class LevelDB(forks.ProcessBound):
         self._compact_up_to(b"\xff")
 
     def remove_unused_tables(self) -> None:
-        """Remove tables that only closed states read. Other threads can read and write meanwhile.
+        """Remove tables that were kept only for snapshots that are now closed. Other threads can use the database.
 
         LevelDB itself removes them after it has written another table, which may be hours later.
         """
@@ -339,7 +342,7 @@ class LevelDB(forks.ProcessBound):
             for snapshot in list(self._snapshots):
                 snapshot.close()
             if self._rest_size_bytes is not None:
-                wait([in_thread(self._db.close)], TRIAL_TIMEOUT_S)  # it may wait for the thread
+                wait([in_thread(self._db.close)], TRIAL_TIMEOUT_S)  # may wait for a thread that a forked child lacks
                 return
             if self._failure is None:
                 self._flush()  # so that the next open does not need to read a log
@@ -351,5 +354,5 @@ class LevelDB(forks.ProcessBound):
 
 
 def mend(database: Database) -> bool:
-    """Call `LevelDB.mend`. Writes to other databases do not fail."""
+    """Call `LevelDB.mend`. Return False for a database in memory, whose writes cannot fail."""
     return isinstance(database, LevelDB) and database.mend()

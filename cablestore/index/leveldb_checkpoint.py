@@ -62,7 +62,7 @@ def _link_tables(path: Path, copy: Path) -> None:
         link = copy / table.name
         with suppress(FileNotFoundError):  # the table is not needed any more, or the copy is repeated
             if link.exists() and link.stat().st_size != table.stat().st_size:
-                link.unlink()  # without links, it was copied while LevelDB wrote it
+                link.unlink()  # a copy, not a hard link, of a table that LevelDB was still writing
             if not link.exists():
                 link_table(table, link)
 

@@ -23,9 +23,9 @@ class _BackgroundThread:
     """
 
     used_at: int | None = None
-    """The number of forks before this process when a database was first opened."""
+    """`forks.ancestors` when the process or its ancestor first opened a database."""
     runs_at: int | None = None
-    """The number of forks when the thread first ran."""
+    """`forks.ancestors` when the thread was first seen to run."""
 
     def ran(self) -> None:
         """Record that the thread runs in this process."""

@@ -42,8 +42,8 @@ REFUSED: Final = b"refused"
 """The number of remembered posts that were never stored; at most `limits.MAX_REJECTED_REMEMBERED`."""
 
 CONSENT: Final = b"consent"
-"""Statements about roles in post/infos that were rejected, dropped or discarded: public key and <mono-ts> -> hash,
-whether the user accepts roles, whether another store claims it.
+"""Statements about roles in post/infos that were rejected, dropped or discarded: public key and <mono-ts> -> hash of
+the post/info, and whether the user accepts roles and whether the statement is a claim of another store.
 """
 
 ACT: Final = b"act"
@@ -60,7 +60,9 @@ when the store is opened.
 """
 
 RULES: Final = b"rules"
-"""The version of the rules by which these drops were derived. If it differs, the drops are derived again."""
+"""The version of the rules by which the drops in local rows were derived. If the current version differs, they are
+derived again.
+"""
 
 READ: Final = b"read"
 """Read marks: channel -> the position up to which the user has read it (`cablestore.store.read_marks`)."""
@@ -74,10 +76,10 @@ MENTION: Final = b"mention"
 """Texts that name the user: <mono-ts> -> hash and author of the text (`cablestore.store.mentions`)."""
 
 MENTION_IN: Final = b"mention-in"
-"""The same texts by channel: channel and <mono-ts> -> hash and author of the text."""
+"""Texts that name the user, by channel: channel and <mono-ts> -> hash and author of the text."""
 
 MENTIONING: Final = b"mentioning"
-"""The key and the names of the user for the search for mentions. Without this row, mentions are not searched."""
+"""The key and the names of the user that count as mentions. Without this row, the store does not look for mentions."""
 
 MENTION_SEARCH: Final = b"mention-search"
 """The stored texts that must still be searched for mentions, and the position at which the search continues."""
@@ -86,7 +88,9 @@ MENTION_RULES: Final = b"mention-rules"
 """Version of the rules by which mentions were found. Without this row, all texts are searched again."""
 
 UNSEEN: Final = b"unseen"
-"""Number of the arrival log after which a reindexing added texts. They are checked when the store is opened."""
+"""Number in the arrival log after which a reindexing added texts. When the store opens, it checks whether these texts
+name the user, and whether they are dated before a read mark.
+"""
 
 VALUE: Final = b"value"
 """Values of the store's user, under names that its clients choose: name and key, both escaped -> bytes."""

@@ -25,7 +25,10 @@ _HEAD_OF_ACT_SIZE_BYTES: Final = KEY_SIZE_BYTES + 8 + 4
 
 
 def is_damaged(key: bytes, value: bytes) -> bool:
-    """Return True if a local row does not have the form for its name. `key` is the whole key."""
+    """Return True if a local row does not have the form for its name, False for a name without a form.
+
+    `key` is the whole key.
+    """
     name, _, rest = key[len(local.PREFIX) :].partition(b"!")
     if name not in _FORMS:
         return False
@@ -94,4 +97,4 @@ _FORMS: Final[dict[bytes, tuple[bytes, Callable[[bytes, bytes], bool]]]] = {
     local.MENTION_IN: (rb"%b!%b" % (_PART, _SORT_TIME), _has_size(_NAMED_SIZE_BYTES)),
     local.TOUCHED: (rb"[0-9]{16}", _is_list_of_keys),
 }
-"""The form of the key after the name, and a function that checks a value."""
+"""For each name, the form of the rest of the key, and a function that checks the key and the value."""

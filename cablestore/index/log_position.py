@@ -38,7 +38,7 @@ class LogPosition(NamedTuple):
 
     @classmethod
     def of(cls, reader: Reader) -> Self:
-        """Return the position of a state of a database."""
+        """Return the position after the last log entry of a post in the reader's state."""
         last = arrival_log.last_post_entry(reader, arrival_log.next_sequence(reader) - 1)
         return cls.after(reader.generation, last)
 
@@ -77,7 +77,10 @@ def mark_at(reader: Reader, position: int) -> bytes:
 
 
 def is_shared(reader: Reader, position: int, mark: bytes) -> bool:
-    """Return True if the log continues a log, even of another database, that had this mark at `position`."""
+    """Return True if the log has this mark at `position`.
+
+    Then it continues the log from which the mark comes, even if that is the log of another database.
+    """
     return position < arrival_log.next_sequence(reader) and mark_at(reader, position) == mark
 
 

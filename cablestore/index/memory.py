@@ -33,7 +33,7 @@ class MemoryDB:
             return snapshot
 
     def live(self) -> MemoryDBSnapshot:
-        """Return the current state until the next write."""
+        """Return a snapshot that is valid until the next write."""
         with self._lock:
             self._require_open()
             return MemoryDBSnapshot(self._rows, self._keys)

@@ -129,7 +129,7 @@ def missing_error(views: dict[str, int], where: str) -> OpenError:
 
 
 def encode_sizes(sizes: Sizes) -> bytes | None:
-    """Return the value of the row of sizes without empty views. Return None if all views are empty."""
+    """Return the value of the row of sizes, which omits empty views. Return None if all views are empty."""
     present = {name: sizes[name] for name in sorted(sizes) if sizes[name][0]}
     return pack(present) if present else None
 

@@ -8,8 +8,9 @@ row contains the key. If an earlier entry for the same key was alone in its batc
 grow when one value changes often.
 
 A discarded post leaves no data. The second row contains the keys of the rows of views that it changed. A batch that
-discards posts writes such a row, with the number of the batch's last entry in 16 digits. Clients with an older cursor
-of any age read it. A rebuild invalidates all cursors, so the rebuilt database starts without these rows.
+discards posts writes such a row, with the number of the batch's last entry in 16 digits. Clients read it if their
+cursor precedes the batch, however old the cursor is. A rebuild invalidates all cursors, so the rebuilt database starts
+without these rows.
 """
 
 from __future__ import annotations
@@ -32,16 +33,17 @@ _NUMBER_SIZE_BYTES: Final = 8
 
 
 def note_hash(key: bytes) -> bytes:
-    """Return the hash of a key that replaces a post's hash in its entry."""
+    """Return the hash of a local row's key. A LOCAL entry contains it in place of a post's hash."""
     return blake3.blake3(key).digest()
 
 
 def note_rows(
     get: Callable[[bytes], bytes | None], sequence: int, keys: Iterable[bytes]
 ) -> Iterator[tuple[bytes, bytes | None]]:
-    """Yield the rows of notes for entries from number `sequence`, and None for the rows that they replace.
+    """Yield a row for each changed key, whose entries in the arrival log are numbered from `sequence`.
 
-    `get` reads the state before the write.
+    Also yield (key, None) for each row of the arrival log that contains only an earlier entry for the same key. `get`
+    reads the state before the write.
     """
     for number, key in enumerate(keys, sequence):
         digest = note_hash(key)

@@ -48,8 +48,8 @@ _ROWS_SIZE_BYTES: Final = 1_200
 """Approximate size of all rows of a post."""
 
 _EDGES: Final = [edge for prefix in (DATA_PREFIX, REVERSE_PREFIX) for edge in (prefix, after_prefix(prefix))]
-"""Boundaries of the rows that the first step writes. Buckets do not contain them, or their tables would overlap the
-tables of that step.
+"""Boundaries of the ranges of keys that the first step writes. Each is also the boundary of a bucket, because the
+tables of a bucket must not overlap the tables of the first step.
 """
 
 
@@ -241,7 +241,10 @@ def _check_keys(work: _CheckWork, runs: tuple[str, ...], numbered: tuple[int, tu
 
 @dataclass(frozen=True)
 class _RebuiltRange:
-    """Result of one range: the databases with its rows, the sizes of their views, and the runs with its other rows."""
+    """Result for one range of hashes or keys.
+
+    `databases` contain rows of the range, `sizes` counts these rows by view, and `runs` contain the other pieces.
+    """
 
     databases: list[Path]
     sizes: Sizes
@@ -300,7 +303,7 @@ def rebuild_database(
 
 
 def _derive(work: SharedWork, hashes: tuple[bytes, bytes]) -> _RebuiltRange:
-    """Write the posts of a range of hashes and their reverse rows, both in key order, and runs of all other rows."""
+    """Write the posts in a range of hashes and their reverse rows to databases, and all other pieces to runs."""
     name = hashes[0].decode() or "0"
     paths = [work.scratch / f"posts-{name}", work.scratch / f"reverse-{name}"]
     report = RebuildReport()

@@ -17,7 +17,7 @@ channel, or the sums of a tree. The changes of such a row are collected, and `fi
 batch.
 
 A part is added to a fold by a merge with the stored part. It cannot be removed that way: a maximum cannot be undone. A
-fold that loses a part is computed again from the remaining rows (`Fold.refold`). So `finish` does this while the
+fold that loses a part is computed again from the remaining rows (`Fold.refold`). `finish` does this first, while the
 overlay contains only rows of single posts and tombstones.
 
 The rows of views do not depend on the order of the posts or on the batches: `derive` computes the same rows from all
@@ -109,7 +109,7 @@ class Plan:
         self._counts: defaultdict[bytes, list[int]] = defaultdict(partial(list, decode_counts(None)))
         """Changes of the counts of tallies."""
         self._moved: list[tuple[Tree, list[Move]]] = [(tree, []) for tree in catalog.trees]
-        """Each tree with the posts added to its sets and removed."""
+        """For each tree, the posts added to its sets and removed from them."""
         self._targets: set[bytes] = set()
         """Targets of the tombstones that this plan puts. Their rows are folds, which are put last, so `get` does not
         see them.
@@ -196,7 +196,7 @@ class Plan:
                 self._notes[full_key] = None
 
     def touch(self, key: bytes) -> None:
-        """Record that a discarded post changed the row with this key, because the post is lost."""
+        """Record that a discarded post changed the row with this key. Nothing else shows this later."""
         self._touched[key] = None
 
     def discard(self, digest: bytes) -> Verdict:
@@ -265,7 +265,7 @@ class Plan:
         self._change_all([(key, self._reader.get(key), value)])
 
     def _change_all(self, changes: Iterable[Change]) -> None:
-        """Change rows, and the sizes of their views."""
+        """Change rows, and update the sizes of their views."""
         for key, before, value in changes:
             if value == before:
                 continue
@@ -310,7 +310,7 @@ class Plan:
         return found
 
     def _counted_groups(self, folded: list[tuple[Fold, bytes, bytes | None, bytes | None]]) -> Iterator[Change]:
-        """Yield the changed rows of censuses: the numbers of rows of folds that count in each group."""
+        """Yield the changed rows of censuses, given the changed folds."""
         more: defaultdict[bytes, int] = defaultdict(int)
         for fold, key, before, value in folded:
             census = fold.census
@@ -323,14 +323,17 @@ class Plan:
             yield key, counted, encode_number(decode_number(counted) + change)
 
     def _bury(self, post: Post) -> None:
-        """Record once that this store had the target of its author's tombstone."""
+        """If the post's author deleted it, record once that this store had both the post and its deletion."""
         known = self._reader.tombstone(post.hash, post.author)
         if known is not None and not self._reader.is_deletion_confirmed(post.hash):
             self.confirm_deletion(replace(known, skeleton=Skeleton.of(post)))
             self._log.append((EventKind.DELETED, post.hash))
 
     def _overrule(self, target: Post | Tombstone, skeleton: Skeleton | None) -> None:
-        """Replace all claims about a target with its known skeleton, or None for a live post."""
+        """Put the known skeleton of a target, None if it is live, into its author's tombstone.
+
+        Remove the skeletons from tombstones of other authors, because they are false claims.
+        """
         digest = target.hash if isinstance(target, Post) else target.target
         for stone in list(self._reader.tombstones(digest)):
             self._put_tombstone(stone, replace(stone, skeleton=skeleton if stone.author == target.author else None))

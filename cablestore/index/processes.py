@@ -88,8 +88,8 @@ def in_order(pool: Executor, work: Callable[[Item], Result], items: Iterable[Ite
 def _interrupts_blocked() -> Iterator[None]:
     """Block Ctrl-C in the processes that the body starts. A terminal sends it to all of them; their parent ends them.
 
-    The parent handles Ctrl-C after the body. Its other threads could still receive the signal, and loky breaks if the
-    exception is raised while it starts a process.
+    The parent handles Ctrl-C after the body, because loky breaks if KeyboardInterrupt is raised while it starts a
+    process. Blocking the signal in this thread is not enough: other threads of the parent could receive it.
     """
     from multiprocessing import resource_tracker  # noqa: PLC0415 - as above
 

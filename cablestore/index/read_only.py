@@ -1,8 +1,8 @@
 """A LevelDB that is opened read-only: nothing is written into its folder.
 
 LevelDB does not have a read-only mode. To open a database, it locks the folder, writes a new manifest, and moves the
-rows of the log to a table. So it gets an overlay: a temporary folder with links to the tables, which are immutable, and
-with copies of the manifest and the log. When LevelDB removes an obsolete table, it only removes the link.
+rows of the log to a table. So it opens an overlay: a temporary folder with links to the tables, which are immutable,
+and with copies of the manifest and the log. When LevelDB removes an obsolete table, it only removes the link.
 
 LevelDB also merges tables during reads. In an overlay, that would write up to the size of the database. So folders with
 the names of the next tables are created: the first merge fails, and LevelDB does not start another.

@@ -30,7 +30,7 @@ _DATA_PREFIX_SIZE: Final = len(DATA_PREFIX)
 
 @lru_cache(maxsize=limits.MAX_POSTS_REMEMBERED)
 def _decoded(raw: bytes, dialect: Dialect) -> Post:
-    """Decode a post that is read by its hash. It is cached, because peers, clients and pages read new posts."""
+    """Decode a post that is read by its hash. The result is cached, because new posts are often read several times."""
     return decode_post(raw, dialect)
 
 
@@ -138,7 +138,7 @@ class Reader:
         return self.scan(prefix, after_prefix(prefix), reverse=reverse)
 
     def in_order(self, prefix: bytes) -> Callable[[bytes], bytes | None]:
-        """Return a function that looks up keys under `prefix`, passed without it and in ascending order.
+        """Return a function that looks up rows under `prefix`. Pass it keys without the prefix, in ascending order.
 
         It scans these rows once. If most are looked up, that takes a third of the time of separate calls of `get`.
         """
@@ -163,7 +163,7 @@ class Reader:
         return self.get(DATA_PREFIX + hash_hex) is not None
 
     def post(self, digest: bytes) -> Post | None:
-        """Return the post with this 32-byte hash, which may be local-only, or None."""
+        """Return the post with this 32-byte hash, None if it is not stored. The post may be local-only."""
         hash_hex = digest.hex().encode()
         raw = self.get(DATA_PREFIX + hash_hex)
         if raw is not None:
@@ -229,8 +229,8 @@ class Reader:
     def burial(self, target: bytes) -> Tombstone | None:
         """Return the effective tombstone of `target`, None if the target is not known to be deleted.
 
-        It may be only a claim of another store (see `is_deletion_confirmed`). If several authors are claimed, return
-        the tombstone of the first author in key order.
+        It may be only a claim of another store (see `is_deletion_confirmed`). If tombstones claim several authors,
+        return the tombstone of the first author in key order.
         """
         return next((stone for stone in self.tombstones(target) if stone.is_effective), None)
 

@@ -70,7 +70,7 @@ class RebuildReport:
     arrivals: int = 0
     damaged: Counter[str] = field(default_factory=Counter)
     has_late_tombstones: bool = False
-    """True if the source lacks tombstones of stored post/deletes, so that they are added again."""
+    """True if the source lacks tombstones of stored post/deletes, so that the rebuild must add them."""
     kept_aside: Path | None = None
     """Path of the old database if data was lost, None otherwise."""
     _before: Counts | None = None
@@ -121,13 +121,13 @@ class RebuildReport:
     def _settle(self, before: Counts | None, *, is_exact: bool) -> None:
         """Set the number of lost posts from the counts of the source, or only a lower bound unless they are exact.
 
-        If deletions are lost, restored deleted posts hide the same number of lost posts.
+        The counts show only the difference: if deletions are lost, each deleted post that returns hides one lost post.
         """
         self.damaged.pop(_MISSING_POST, None)
         damaged = sum(count for what, count in self.damaged.items() if what.startswith(_LOST_POSTS))
         missing = 0 if before is None else before.posts - self.posts
         known_rows = 0 if before is None else before.deletion_rows
-        is_exact &= missing >= 0  # restored discarded posts hide lost posts
+        is_exact &= missing >= 0  # below 0, discarded posts have returned, and may hide lost posts
         if not is_exact:  # the counts may be older than deletions, each of which has at least one row
             missing -= max(0, self._deletion_rows - known_rows)
         self.may_lack_deletions = not is_exact or self._deletion_rows < known_rows
@@ -140,7 +140,7 @@ class RebuildReport:
             self.damaged["row of a deletion that is missing"] = known_rows - self._deletion_rows
 
     def add(self, other: RebuildReport) -> None:
-        """Add the report of another range of hashes."""
+        """Add the numbers in the report of another range of hashes."""
         self.posts += other.posts
         self.tombstones += other.tombstones
         self.damaged += other.damaged

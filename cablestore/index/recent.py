@@ -3,9 +3,9 @@
 Nearly every post changes the same counts, sums and folds. Because only one writer exists, these rows cannot change
 between two of its batches.
 
-A group consists of the rows of a fold with the same key up to the last `!`, such as the heads of a channel. LevelDB
-skips all deleted rows of a group before it reads a remaining row. Each post of the user replaces a head, so the
-writer caches the groups of `hold`.
+A group consists of the rows of a fold with the same key up to the last `!`, such as the heads of a channel. A group is
+slow to read if many of its rows were deleted, because LevelDB must skip them. Each post of the user deletes a head of
+its channel and adds another. So `hold` caches whole groups.
 """
 
 from __future__ import annotations

@@ -130,7 +130,8 @@ def choose_boundaries(sample: Sequence[Row], buckets: int, forced: Iterable[byte
     """
     sizes = list(accumulate(len(key) + len(value) for key, value in sample))
     total = sizes[-1] if sizes else 0
-    # An attacker can choose hashes of deletions so that these few pieces look like a billionth of all.
+    # An attacker can choose hashes of deletions so that the first run looks like a billionth of all pieces. Then
+    # `buckets` would be huge.
     buckets = min(buckets, len(sample))
     places = {bisect_left(sizes, total * part // buckets) for part in range(1, buckets)} if total else set()
     return sorted({sample[place][0] for place in places} | set(forced))
@@ -157,7 +158,7 @@ class Sorter:
     bucket_size_bytes: ClassVar[int] = MAX_BUCKET_SIZE_BYTES
 
     def make_room(self, fraction: float) -> None:
-        """Write a run if enough pieces are in memory. `fraction` is the part of all posts that is derived so far."""
+        """If many pieces are in memory, write them as a run. `fraction` is the part of all posts derived so far."""
         size_bytes = self.derivation.size_bytes
         if self.scratch is None or size_bytes < self.run_size_bytes:
             return

@@ -20,7 +20,7 @@ MAX_THREADS: Final = 8
 """Maximum number of threads. Without the extension, more threads would mostly wait for Python's lock."""
 
 Results = Callable[[], Sequence[bool]]
-"""A function that waits for the verification of posts and returns for each whether its signature is valid, in order."""
+"""A function that waits until posts are verified and returns, for each post, True if its signature is valid."""
 
 
 class SignatureVerifier(ProcessBound):
@@ -37,8 +37,8 @@ class SignatureVerifier(ProcessBound):
     def start(self, raws: list[bytes], *, ahead: bool = False) -> Results:
         """Start to verify posts. The thread that requests the results helps.
 
-        Set `ahead` if that thread does other work before. Otherwise it verifies a single post itself, because waking
-        another thread takes longer.
+        Set `ahead` if that thread does other work first. Without `ahead`, it verifies a single post itself, because
+        waking another thread takes longer.
         """
         helpers = min(self._helpers, len(raws) if ahead else len(raws) - 1)
         if helpers <= 0:

@@ -30,7 +30,7 @@ from cablestore.protocol.post import Post
 
 @dataclass(slots=True)
 class TakeoverReport:
-    """Numbers of copied items: hashes in the log since the export, local-only posts, new entries of the log."""
+    """Numbers of hashes in the log since the export, of copied local-only posts, and of entries added to the log."""
 
     arrived_since: int = 0
     local_only: int = 0
@@ -82,7 +82,10 @@ def take_over(
 
 
 def _note_unseen(live: Reader, target: Database) -> None:
-    """Remember the log position after which posts were not stored by a write. The store checks them when it opens."""
+    """Record the number in the log after which texts are not checked for mentions, and not compared with read marks.
+
+    The store does this when it opens. An earlier number that is still recorded is kept.
+    """
     earlier = live.local(UNSEEN, b"")
     unseen = b"%d" % (arrival_log.next_sequence(live) - 1) if earlier is None else earlier
     target.write({local_key(UNSEEN): unseen}, sync=False)
@@ -98,7 +101,7 @@ def _replay(
 ) -> None:
     """Add the live database's post for each hash to the target, or discard the target's post if `live` lacks it.
 
-    Tombstones are added before.
+    The caller adds the tombstones first.
     """
 
     def work(plan: Plan) -> None:

@@ -203,7 +203,7 @@ def _can_be(stone: Tombstone) -> bool:
 
 
 def _can_have(kind: int, channel: str | None) -> bool:
-    """Return True if a post of this type can have this channel, where None is a post without a channel."""
+    """Return True if a post of this type can have this channel. None stands for a post without a channel."""
     least = LEAST_CHANNEL_CODEPOINTS.get(kind)
     if least is None or channel is None:
         return least is None and channel is None

@@ -171,7 +171,7 @@ class TreeBuilder:
         self._stack: list[_OpenNode] = []
         self._head_size = 0
         self._run: list[Row] = []
-        """Items of one part of the top node of the stack."""
+        """Items collected so far for the current part of the node on top of the stack."""
         self._edge = _NO_RUN
         """Common prefix of all keys of the run."""
         self._done: list[Row] = []
@@ -188,7 +188,7 @@ class TreeBuilder:
         return self.add([])
 
     def _take(self, items: list[Row]) -> None:
-        """Add items to the run, as many at once as belong to it and are needed before it is split."""
+        """Add items to the run, and start or split runs. Each step adds as many items as possible."""
         start = 0
         while start < len(items):
             if not items[start][0].startswith(self._edge):
@@ -202,7 +202,7 @@ class TreeBuilder:
             start = stop
 
     def _turn_to(self, key: bytes) -> None:
-        """Start the run of this key."""
+        """Close the current run and the nodes that cannot contain this key, and start the run of the key."""
         if self._stack and not key.startswith(self._stack[0].key):
             self._close_set()
         self._close_run()
@@ -226,7 +226,7 @@ class TreeBuilder:
         self._run, self._edge = [], _NO_RUN
 
     def _total_of_run(self, label_from: int) -> NodePart:
-        numbers = [int.from_bytes(digest[:HASH_SIZE_BYTES]) for _, digest in self._run]  # a damaged one may be longer
+        numbers = [int.from_bytes(digest[:HASH_SIZE_BYTES]) for _, digest in self._run]  # a damaged hash may be longer
         return NodePart(self._edge[label_from:], len(numbers), reduce(xor, numbers), sum(numbers) % SUM_MODULUS)
 
     def _close_node(self) -> None:
@@ -249,7 +249,7 @@ class TreeBuilder:
 
 
 def total_of(label: bytes, parts: Sequence[NodePart]) -> NodePart:
-    """Return the sum of several parts."""
+    """Return one part, with this label, that sums several parts."""
     return NodePart(
         label,
         sum(part.posts for part in parts),
@@ -268,7 +268,7 @@ def tree_rows(tree: Tree, items: Iterable[Row]) -> Iterator[Row]:
 
 
 def items_in(blocks: Iterable[list[Row]], prefix: bytes) -> Iterator[list[Row]]:
-    """Yield the items in blocks of the rows under `prefix`, one of a tree's sources."""
+    """Yield a tree's items in `blocks`, which are blocks of the rows under `prefix`, one of its sources."""
     size, end, separator = len(prefix), -SORT_TIME_SIZE_BYTES, SEPARATOR
     for block in blocks:
         yield [(key[size:], digest) for key, digest in block if key[end - 1 : end] == separator]
@@ -366,7 +366,7 @@ class _SetChange:
         self._found: dict[bytes, bytes | None] = {}
         """Rows of nodes before the change, by name."""
         self._rows: dict[bytes, bytes | None] = {}
-        """Rows of nodes after the change so far, by name, including the tail until `_leave_out`."""
+        """Rows of nodes after the changes so far, by name. They include the tail until `_leave_out` subtracts it."""
 
     def run(self) -> Iterator[Change]:
         """Yield the changed rows."""
@@ -476,5 +476,5 @@ def _above(name: bytes) -> list[bytes]:
 
 
 def _with(part: NodePart, change: NodePart) -> NodePart:
-    """Return a part after a change."""
+    """Return a part with the numbers of a change added."""
     return NodePart(part.label, part.posts + change.posts, part.xor ^ change.xor, (part.sum + change.sum) % SUM_MODULUS)

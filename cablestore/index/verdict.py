@@ -42,7 +42,7 @@ class Verdict(Enum):
     KEPT = "kept"
     """A post/delete. It is never discarded, because it proves its tombstones (wire.md 5.1.5)."""
     UNKNOWN = "unknown"
-    """Not stored."""
+    """Not in the store, so it cannot be discarded."""
 
 
 FALSE_CLAIMS: Final = frozenset({Verdict.MALFORMED, Verdict.BAD_SIGNATURE})

@@ -56,7 +56,7 @@ _NOTHING: list[Row] = []
 _NUMBER: Final = Struct(">Q")
 _NUMBERS: Final = range(max(ALL_TYPES) + 1)
 _LEAST_COUNTS: Final = 10
-"""Minimum number of counts in each row of a tally, so that rows of versions with ten types do not change."""
+"""Minimum number of counts in each row of a tally. Versions with ten types of posts wrote this number."""
 _COUNT_TYPES: Final = [int] * len(_NUMBERS)
 
 
@@ -70,7 +70,7 @@ def _as_it_is(part: bytes) -> bytes | None:
 
 @dataclass(frozen=True)
 class Census:
-    """Numbers of rows of a fold that count, one number per group.
+    """The number of a fold's rows in each group. Only rows for which `counts` returns True are counted.
 
     A group consists of all rows of the fold whose keys are the same up to their last `!`. The key of the group's row is
     the key of these rows with `prefix` instead of the fold's prefix, and without the last part. Its value is the
@@ -192,7 +192,7 @@ def latest_fold(
 
 
 def split_latest(value: bytes) -> tuple[bytes, bytes]:
-    """Return (hash of the latest post, its content) of a value of a `latest_fold`."""
+    """Split a value of a `latest_fold`: return the hash of the latest post, and its content."""
     return value[8:ORDER_KEY_SIZE_BYTES], value[ORDER_KEY_SIZE_BYTES:]
 
 
@@ -357,7 +357,7 @@ class Catalog:
         return [(fold, key, part) for fold in self._dead_folds for key, part in fold.dead_parts(tombstone)]
 
     def with_dependencies(self, views: frozenset[str]) -> frozenset[str]:
-        """Return `views` and the views that must be rebuilt with them, because a tree depends on both."""
+        """Return `views` and the views that must be rebuilt with them: a tree in one view reads rows of the other."""
         for tree in self.trees:
             bound = {self.view_of(prefix) for prefix in (tree.prefix, *tree.sources)}
             views = views | bound if views & bound else views
@@ -368,7 +368,7 @@ class Catalog:
         return self.range_of(key)[1]
 
     def range_of(self, key: bytes) -> tuple[bytes, str]:
-        """Return the view's prefix of a key and the view's name. Both are empty if it does not belong to a view."""
+        """Return the prefix with which a key begins and the name of its view. Both are empty if no view has the key."""
         index = bisect_right(self.prefixes, (key, "~")) - 1
         if index >= 0 and key.startswith(self.prefixes[index][0]):
             return self.prefixes[index]
@@ -464,7 +464,7 @@ def _shown(prefix: bytes) -> str:
 
 
 def reverse_row(post: Post, keys: list[bytes]) -> Row:
-    """Return a post's row of the reverse hash map, given the keys of its rows without the key of the post itself."""
+    """Return a post's row of the reverse hash map. `keys` are the keys of its rows, except that of the post itself."""
     # Splitting and joining takes three quarters of the time of `replace`, which counts first.
     short = b"\x01".join(b"\x00".join(keys).split(post.sort_time))
     short = b"\x02".join(short.split(post.author_hex))

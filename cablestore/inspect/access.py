@@ -51,7 +51,7 @@ class Access:
         return self._rejection(request) or self._entry(request) or await handler(request)
 
     def _rejection(self, request: web.Request) -> web.Response | None:
-        """Return the response to a request that is rejected regardless of its token, None for others."""
+        """Return an error if the method, Host or Origin of a request is not allowed, otherwise None."""
         if request.method not in {"GET", "HEAD"}:
             return web.Response(status=405, text="method not allowed: use GET\n", headers={"Allow": "GET, HEAD"})
         if not is_own_host(request, self._names):
@@ -62,7 +62,10 @@ class Access:
         return None
 
     def _entry(self, request: web.Request) -> web.Response | None:
-        """Return the response to a request without a valid token, or with the token in its link, None for others."""
+        """Return a page that sets the cookie if the link contains the token, an error without a valid token.
+
+        Return None for other requests, which the handler answers.
+        """
         if request.path.startswith("/static/"):
             return None  # style and script, the same for every store
         given = request.query.get("token")

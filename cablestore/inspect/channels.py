@@ -93,7 +93,7 @@ async def graph(inspected: Inspected, query: Query) -> Page:
 
 
 def _bars(hours: list[tuple[int, int]]) -> list[tuple[int, int, int]]:
-    """Return (start, end, posts) of periods of equal length that cover the time of a channel."""
+    """Return (start, end, posts) for each period with posts. The periods divide the time of a channel equally."""
     if not hours:
         return []
     first_ms, last_ms = hours[0][0], hours[-1][0] + 3_600_000

@@ -52,7 +52,10 @@ def _kind(name: str, value: Any) -> str:
 
 
 def hex_lines(post: Post, fields: list[dict[str, Any]], width: int = 32) -> list[dict[str, Any]]:
-    """Return the bytes of a post in lines of parts. Each part contains the number of a field and hex digits."""
+    """Return the bytes of a post in lines of `width` bytes. A line is split at fields into parts.
+
+    Each part contains the number of its field and its hex digits.
+    """
     lines = []
     for start in range(0, len(post.raw), width):
         stop = min(start + width, len(post.raw))

@@ -33,7 +33,7 @@ class Placed(NamedTuple):
 
 
 def colour_of(key: bytes | str | None) -> str:
-    """Return the class of the colour of a user."""
+    """Return the CSS class for the colour of a user."""
     if not key:
         return ""
     return f"c{(int(key[:4], 16) if isinstance(key, str) else key[0] * 256 + key[1]) % COLOURS}"

@@ -26,7 +26,7 @@ class LiveEvents:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
-        """Send the events after number `after`, and new events, until the page or the store is closed."""
+        """Send the events after the number in the request, then new events, until the page or the store is closed."""
         if len(self._tasks) >= limits.MAX_LIVE_PAGES:
             return web.Response(status=503, text=f"too many open pages: the maximum is {limits.MAX_LIVE_PAGES}\n")
         after = request.headers.get("Last-Event-ID") or request.query.get("after", "")

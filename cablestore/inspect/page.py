@@ -44,7 +44,7 @@ class Inspected(NamedTuple):
     archives: Path | None
 
     def shows(self, post: Post) -> bool:
-        """Return True if a post is shown."""
+        """Return True if the pages may show a post."""
         return not (self.is_public and post.is_local_only)
 
     def act(self, act: ModerationAct | None) -> dict[str, Any] | None:
@@ -67,7 +67,7 @@ class Inspected(NamedTuple):
                 after_key = b"!%b!\xff" % after_key.split(b"!")[1]
 
     async def _private_hashes(self) -> list[bytes]:
-        """Return the hashes of local-only posts, if their rows are left out."""
+        """Return the hashes of local-only posts if their rows are left out, otherwise []."""
         found = await self.store.rows(PRIVATE_PREFIX, _MAX_PRIVATE) if self.is_public else []
         return [bytes.fromhex(hash_part(row).decode()) for row in found]
 
@@ -125,7 +125,7 @@ class Query:
 
 
 def paged(rows: list[dict[str, Any]], query: Query, key: str, default: str, columns: Sequence[str]) -> dict[str, Any]:
-    """Return one page of a list of all rows, sorted, after the cursor.
+    """Sort a list of all rows, and return the page of rows after the cursor.
 
     The cursor is the value of `key` in the last row of the previous page. `default` is the column to sort by, with a
     minus sign for descending order.

@@ -90,7 +90,7 @@ class InspectServer:
             app, access_log=None, logger=error_log(), handler_cancellation=True, shutdown_timeout=_STOP_TIMEOUT_S
         )
         self.address = settings.address
-        """Address of the page, with the assigned port for port 0 once the server runs."""
+        """Address of the page. If its port is 0, it is replaced by the assigned port when the server starts."""
 
     @property
     def link(self) -> str:

@@ -28,8 +28,8 @@ class InspectSettings:
     publishes the page. `is_public` leaves out local and private data. `archives` is a folder with history archives of
     communities.
 
-    Raises ArgumentError for a short token, and for an address that other machines can reach without a proxy and a
-    token.
+    Raises ArgumentError for a short token. Also raises it for an address that other machines can reach, unless both
+    `token` and `proxy_name` are set.
     """
 
     address: Address

@@ -10,8 +10,8 @@ from markupsafe import Markup, escape
 from cablestore.controls import controls_replaced
 
 _INVISIBLE: Final = re.compile("[\u00ad\u061c\u200b\u200e\u200f\u2060-\u2064\ufeff\U000e0000-\U000e007f]")
-"""Direction marks and invisible characters, which `controls_replaced` keeps for words. Joiners are not included,
-because emoji need them."""
+"""Direction marks and invisible characters. `controls_replaced` keeps them, because words may contain them. Joiners are
+not included, because emoji need them."""
 _OPEN, _CLOSE = "\x02", "\x03"
 
 

@@ -17,7 +17,7 @@ _DAY_MS: Final = 86_400_000
 
 
 async def users(inspected: Inspected, query: Query) -> Page:
-    """Return all authors of posts."""
+    """Return the list of users: all authors of posts."""
     rows = [
         {"name": user.name, "public_key": user.public_key.hex(), "role": _role(user), "state": _state(inspected, user)}
         async for user in inspected.store.users()

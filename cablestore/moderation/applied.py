@@ -37,7 +37,9 @@ from cablestore.protocol.keys import unescape, unhex
 from cablestore.protocol.post import Post
 
 DROP_RULES: Final = b"1"
-"""Version of the rules by which drops follow from posts. In stores without it, the first unblock did not end drops."""
+"""Version of the rules by which drops follow from posts. Stores without a version were written when the first unblock
+did not end a drop.
+"""
 
 
 class HiddenUser(NamedTuple):
@@ -61,7 +63,7 @@ class AppliedModeration:
     drops: dict[bytes, Drop]
     """The drops in local rows, by their keys after the name."""
     remembers: bool
-    """True if the store remembers dropped posts."""
+    """True if the store contains remembered fields of dropped posts or their actions."""
     is_comparing: bool
     """True if remembered posts must be compared with the drops, because some may be admitted again."""
     must_be_stored: bool
@@ -212,7 +214,7 @@ def drop_keys_of(acts: Iterable[ModerationAct]) -> set[bytes]:
 
 
 def remembered_act(post: Post) -> ModerationAct | None:
-    """Return the remembered part of a dropped moderation post, without its reason. None for other posts."""
+    """Return the action of a dropped moderation post, without its reason. None for other posts."""
     act = act_of(post)
     return None if act is None else act._replace(reason="")
 

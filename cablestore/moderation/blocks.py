@@ -68,12 +68,12 @@ def resolve_blocks(actions: Iterable[tuple[ModerationAct, bool]], own_key: bytes
 
 
 class _Timeline:
-    """Timeline of one user, at the time of the last applied action."""
+    """State of the blocks and drops of one user after the last applied action."""
 
     def __init__(self, own_key: bytes) -> None:
         self._own = own_key
         self._relevant: dict[tuple[bytes, bool], ModerationAct] = {}
-        """The latest relevant and applicable action, by author and whether it is private."""
+        """The latest relevant and applicable action, by (author, True if it is private)."""
         self.in_force: ModerationAct | None = None
         self.since_ms: int | None = None
         self.drops: list[UserDrop] = []

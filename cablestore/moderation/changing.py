@@ -40,7 +40,7 @@ def changed(plan: Plan, before: AppliedModeration | None, claims: Sequence[Conse
         unsaid += consents.settle(plan)
     if before is None:
         if not _DECIDING.isdisjoint(plan.types):
-            plan.set_local(DECIDED, b"", None)  # a moderated store computes its decisions again
+            plan.set_local(DECIDED, b"", None)  # the next opening with moderation derives the drops again
         return None
     if before.remembers and DELETE in plan.types:
         unsaid += sweeping.bury_dropped(plan)
@@ -126,7 +126,7 @@ def _came_dropped(plan: Plan, moderation: AppliedModeration) -> bool:
 
 
 def _with_changed_drops(before: AppliedModeration, moderation: AppliedModeration, plan: Plan) -> AppliedModeration:
-    """Return a moderation with its resulting drops, and add their local rows to the plan."""
+    """Return `moderation` with its drops updated for the changes since `before`. Add their local rows to the plan."""
     added, removed = _decided_of(plan)
     changed = [*added, *removed]
     acts = [act for act in changed if isinstance(act, ModerationAct)]
@@ -142,7 +142,7 @@ def _with_changed_drops(before: AppliedModeration, moderation: AppliedModeration
 def _with_drops(
     moderation: AppliedModeration, plan: Plan, keys: Iterable[bytes], *, begin_again: bool = False
 ) -> AppliedModeration:
-    """Return a moderation with the required drops of some keys, and add their local rows to the plan.
+    """Return `moderation` with the drops that its decisions require for `keys`. Add their local rows to the plan.
 
     With `begin_again`, the removal starts again from the first post: a reindexing may have added dropped posts.
     """

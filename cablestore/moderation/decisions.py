@@ -133,7 +133,7 @@ class Decisions:
         yield from self._known.actions()
 
     def contexts(self) -> list[str]:
-        """Return the channels of these actions, sorted."""
+        """Return the channels of the actions in `acts`, sorted."""
         return sorted({act.channel for act in self.acts() if act.channel})
 
     @property
@@ -144,7 +144,7 @@ class Decisions:
     # --- roles (4.2) ---------------------------------------------------------------------------------
 
     def role(self, user: bytes, channel: str | None = None, *, public: bool = False) -> UserRole:
-        """Return the present role of a user."""
+        """Return the present role of a user in a channel, or in the whole cabal if `channel` is None."""
         return self._contexts.history(channel, public=public).role(user)
 
     def role_given_by(self, user: bytes, channel: str | None = None) -> ModerationAct | Seed | None:
@@ -175,7 +175,7 @@ class Decisions:
         return user in self._known.roles
 
     def users_with(self, role: UserRole, channel: str | None = None) -> list[bytes]:
-        """Return the sorted public keys of all users who are MOD or ADMIN. Raises ValueError for USER."""
+        """Return the sorted public keys of all users with a role, MOD or ADMIN. Raises ValueError for USER."""
         if not role.has_authority:
             raise ValueError("invalid argument role: normal users are not listed. Use UserRole.MOD or UserRole.ADMIN")
         return sorted(self._contexts.history(channel).users_with(role))
@@ -208,7 +208,7 @@ class Decisions:
         return self._doing(Action.DROP_POST, post_hash, channel, author)
 
     def unseen_post_dropped_by(self, post_hash: bytes) -> ModerationAct | None:
-        """Return an action that drops a post of unknown author and channel, or None.
+        """Return an action that drops a post of unknown author and channel, None if no action does.
 
         Each action counts in its own channel, or in the whole cabal.
         """
@@ -295,7 +295,7 @@ class Decisions:
         return state
 
     def blocked_by(self, user: bytes, *, public: bool = False) -> ModerationAct | None:
-        """Return the post/block of the local user or of an authority that blocks a user, None without one (4.6.1)."""
+        """Return the post/block, by the local user or an authority, that blocks a user. None if none does (4.6.1)."""
         return self.blocks_of(user, public=public).block
 
     def blocks_own_user(self, user: bytes) -> ModerationAct | None:
@@ -339,7 +339,7 @@ class Decisions:
     def _effective(
         self, pair: int, target: bytes | str, channel: str | None, subject: bytes | None
     ) -> ModerationAct | None:
-        """Return the action of a pair that takes effect on a target in a context, doing or undoing, or None.
+        """Return the action of a pair, doing or undoing, that takes effect on a target in a context. None if none does.
 
         The local user's action takes precedence, then the latest action. An action for the cabal applies to all
         channels (4.1.1, 4.4.5). `subject` is the affected user.
@@ -382,7 +382,7 @@ class Decisions:
     def _is_applicable(
         self, act: ModerationAct, channel: str | None, subject: bytes | None, public: bool = False
     ) -> bool:
-        """Return True if the author of an action had authority then, and the affected user had none (4.4.3, 4.4.5)."""
+        """Return True if an action's author had authority when it was issued, and `subject` had none (4.4.3, 4.4.5)."""
         history = self._contexts.history(channel, public=public)
         seed = self._known.seed
         is_kept = seed is not None and act.hash in seed.kept
@@ -403,8 +403,8 @@ class Decisions:
     ) -> Iterator[Decision]:
         """Yield each action in a context by users who may ever have had authority, oldest first, with its result.
 
-        The actions for a channel include the actions for the cabal. An action on a post does not contain the post's author:
-        `author_of_post` returns it, or None.
+        The actions for a channel include the actions for the cabal. An action on a post does not contain the post's
+        author: `author_of_post` returns it, or None.
         """
         roles = sorted(chain.from_iterable(self._known.roles.values()), key=lambda act: act.moment)
         latest = {(act.author, act.targets, act.channel): act for act in roles}

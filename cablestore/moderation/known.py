@@ -27,7 +27,7 @@ class HeldActs(Protocol):
         """Return each post/role of one author in any order, including private roles of the store's own user."""
 
     def actions_of(self, author: bytes) -> Iterable[bytes]:
-        """Return the records of one author's other actions in any order, including private actions of the local user."""
+        """Return the records of one author's actions except roles, in any order. Include private actions."""
 
     def consents_of(self, user: bytes) -> Iterable[Consent]:
         """Return all statements of a user about accepting roles, in any order."""
@@ -51,7 +51,7 @@ def _channel_in(record: bytes) -> str:
 
 
 class KnownActs:
-    """Known actions. After a copy, lists are replaced instead of changed."""
+    """Known actions. Lists are replaced instead of changed, because `copy` shares them."""
 
     def __init__(self, own_key: bytes, seed: Seed | None) -> None:
         self.own_key = own_key

@@ -64,7 +64,7 @@ class RoleContexts:
 
 
 class RoleHistory:
-    """Roles of all users in one context. `acts` are the actions of type post/role of this context in any order."""
+    """Roles of all users in one context. `acts` are the post/roles of this context, in any order."""
 
     def __init__(
         self, own_key: bytes, seed: Seed | None, acts: Iterable[ModerationAct], consents: Iterable[Consent]
@@ -210,7 +210,10 @@ class RoleHistory:
             self._kept.update(self._given[recipient][slot].hash for recipient, slot in self._issued[user])
 
     def _take_back(self, timestamp_ms: int) -> set[bytes]:
-        """End the roles issued by users who have lost the role of admin, repeatedly. Return the affected users."""
+        """End the roles issued by users who are no longer admin, until no further admin is lost.
+
+        Return the affected users.
+        """
         touched: set[bytes] = set()
         while lost := set(self._admin_since) - self._vouched_for():
             touched |= lost
@@ -237,7 +240,7 @@ class RoleHistory:
         return reached
 
     def _recipients(self, author: bytes) -> set[bytes]:
-        """Return the admins that an author vouches for."""
+        """Return the users to whom an author assigned the role of admin and who are admins now."""
         return {
             recipient
             for recipient, slot in self._issued[author]
@@ -268,7 +271,7 @@ class RoleHistory:
     # --- one user ------------------------------------------------------------------------------------
 
     def _with_say(self, user: bytes) -> list[ModerationAct]:
-        """Return the actions that determine a role: of the local user if there are any, otherwise of all users (4.2.5)."""
+        """Return the actions that determine a role: the local user's if any, otherwise those of all users (4.2.5)."""
         acts = list(self._given.get(user, {}).values())
         return [act for act in acts if act.author == self._own] or acts
 

@@ -12,7 +12,9 @@ from cablestore.views import acts
 
 
 class StoredActs:
-    """Actions of a reader, including remembered actions of dropped users. Use it while the reader's snapshot is open.
+    """Actions in the state of a reader, including remembered actions of dropped users.
+
+    Use this object only while the reader's snapshot is open.
 
     The local user's actions include private actions, which views do not list. The reader must be able to unseal them.
     """

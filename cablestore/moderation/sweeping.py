@@ -46,7 +46,8 @@ _Remains = list[tuple[bytes, bytes, bytes]]
 def sweep(plan: Plan, moderation: AppliedModeration, reader: Reader) -> tuple[AppliedModeration, int]:
     """Add one batch of removals to a plan over the state of `reader`.
 
-    Return the moderation after it, and the number of posts that were read.
+    If nothing is left to remove, compare a batch of remembered posts with the drops instead, and forget those that are
+    no longer dropped. Return the moderation after the batch, and the number of posts that were read.
     """
     drops = AppliedDrops.of_rows(moderation.drops)
     left, left_size_bytes = limits.MAX_BATCH_POSTS, limits.MAX_BATCH_SIZE_BYTES

@@ -152,7 +152,7 @@ def _union_codec(kinds: tuple[Any, ...], dialect: Dialect) -> Codec:
 
 
 def _one_of_codec(kinds: list[Any], dialect: Dialect, *, is_optional: bool) -> Codec:
-    """Return the codec of a union of classes: the name of the class, and the value."""
+    """Return the codec of a union of classes. A value is encoded together with the name of its class."""
     codecs = {kind.__name__: codec_of(kind, dialect) for kind in kinds}
 
     def down(value: Any) -> Any:

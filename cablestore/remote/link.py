@@ -92,8 +92,8 @@ class Link(ProcessBound):
         self._numbers = count(1)
         self._sending = threading.Lock()
         self._permits: SimpleQueue[None] = SimpleQueue()
-        """One item for each call that may run. Ctrl-C in a semaphore, which is Python code, could leave it locked. In a
-        queue, it costs at most one permit.
+        """Permits for calls: one item for each further call that may run at the same time. Ctrl-C in a semaphore, which
+        is Python code, could leave it locked. In a queue, it costs at most one permit.
         """
         for _ in range(limits.MAX_REMOTE_CALLS):
             self._permits.put(None)

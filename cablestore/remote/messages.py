@@ -35,7 +35,7 @@ class Hello(msgspec.Struct, frozen=True):
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """First line of the process that has the store open. `err` is the reason for rejecting the program, or "".
+    """First line of the process that has the store open. `err` is the reason to reject the program, "" to accept it.
 
     `owner` is the command that has the store open: `serve`, `chat`, or "" for another program.
     """
@@ -60,7 +60,7 @@ def own_hello() -> Hello:
 
 
 def rejection(theirs: Hello | Offer, what: str) -> str:
-    """Return the reason why two versions are incompatible, or ""."""
+    """Return the reason why `theirs` is incompatible with this version, "" if it is compatible."""
     low, high = theirs.versions
     if low <= VERSIONS[1] and high >= VERSIONS[0]:
         return ""

@@ -155,7 +155,7 @@ def _member(name: str, kind: type) -> Any:
     found = inspect.getattr_static(kind, name.rpartition(".")[2])
     function: Any = found.fget if isinstance(found, property) else inspect.unwrap(getattr(found, "__func__", found))
     if name in OF_PROGRAM and not isinstance(found, property):
-        return found  # it uses only other public methods, or a subclass overrides it
+        return found  # the method uses only other public methods, or a subclass overrides it
     call = _refusing(name, function) if name in OWNER_ONLY else _calling(name, function)
     return property(call) if isinstance(found, property) else call
 

@@ -18,7 +18,7 @@ from cablestore.protocol.varint import read_varint
 from cablestore.search.words import prepared
 
 PREFIX_SIZE_BYTES: Final = 8
-"""Bytes of a hash, a channel's hash or a public key in the index."""
+"""Number of bytes that the index contains of a post's hash, a channel's hash or a public key."""
 TIE_BITS: Final = 4
 """Bits of an id after the milliseconds, for texts of the same time."""
 MAX_ID: Final = (limits.MAX_TIMESTAMP_MS + 1 << TIE_BITS) - 1
@@ -32,7 +32,9 @@ Document = NewType("Document", bytes)
     text       the prepared text"""
 ID, HASH = slice(0, 19), slice(19, 27)
 _CHANNEL, _AUTHOR = "ǀǁ"
-"""Letters with which words begin only in Khoisan languages. Other prefix searches do not read these words."""
+"""First letters of the words for a channel and an author. Words of texts begin with them only in Khoisan languages, so
+prefix searches in other languages do not read these words.
+"""
 _HASH_BITS: Final = 8 * PREFIX_SIZE_BYTES
 
 
@@ -91,15 +93,15 @@ def _place(channel: bytes, public_key: bytes, folds_case: bool) -> bytes:
 
 @lru_cache(maxsize=4096)
 def channel_word(channel: str) -> str:
-    """Return the word for a search in a channel. It does not reveal the channel's name."""
+    """Return the word that stands for a channel in the index. It does not contain the channel's name."""
     return _CHANNEL + blake2b(channel.encode(), digest_size=PREFIX_SIZE_BYTES).hexdigest()
 
 
 def author_word(public_key: bytes) -> str:
-    """Return the word for a search by an author."""
+    """Return the word that stands for an author in the index."""
     return _AUTHOR + public_key[:PREFIX_SIZE_BYTES].hex()
 
 
 def id_floor(timestamp_ms: int) -> int:
-    """Return the first id of a millisecond."""
+    """Return the smallest id of a text with this timestamp."""
     return max(0, min(timestamp_ms << TIE_BITS, MAX_ID + 1))

@@ -1,8 +1,8 @@
 """Index of one store: it reads the store until it is up to date, and finds texts. Thread-safe.
 
 A new index reads all posts in order of their hashes, which is fastest, and then the posts that arrived meanwhile. After
-that, it follows the arrival log. Only the hash of a log entry is used: the index contains a text if the store contains
-it. Therefore reading an entry twice is harmless.
+that, it follows the arrival log. Of a log entry, only the hash is used: the text with this hash is then indexed if the
+store contains it, and otherwise removed from the index. Therefore reading an entry twice is harmless.
 
 One lock protects the file. A thread holds it for one query, or for one step of catching up, and reads posts without it.
 Searches of other threads are therefore answered between two steps. A step that another thread has already made is
@@ -47,7 +47,7 @@ _POSTS_READ: Final = 50_000
 """Number of posts or log entries in one step without a timeout. A step takes about a second, half of it with the lock.
 One step is read while the previous step is written: together, they use 50 MB of memory."""
 _HURRIED: Final = 4
-"""Divisor for the size of a step with a timeout, so that it ends earlier. All steps together take longer."""
+"""Divisor for the size of a step with a timeout. Smaller steps end in time, but more of them take longer in total."""
 _BYTES_READ: Final = 16_000_000
 """Size of the posts after which a step of the initial build ends, regardless of their number."""
 

@@ -60,15 +60,15 @@ class PageSums:
         self._sums: list[int] = []
         self._salt = _NO_SALT
         self._seen: tuple[int, int, int] | None = None
-        """Inode, size and time of the file after the last checkpoint."""
+        """Inode, size and modification time of the file after the last checkpoint."""
 
     # --- opening -------------------------------------------------------------------------------
 
     def verify(self, *, read_only: bool = False) -> None:
         """Compare each page with its sum, before SQLite opens the file. Remove a log that does not belong to the file.
 
-        With `read_only`, the log is not removed and must not be needed. Raises WrongSumsError if a sum does not match,
-        and OSError if a file cannot be read.
+        Pages that SQLite will copy from the log again are not compared. With `read_only`, the log is not removed, and
+        all pages are compared. Raises WrongSumsError if a sum does not match, and OSError if a file cannot be read.
         """
         log_size_bytes, log_sum = self._read()
         is_named = log_size_bytes > 0 and self._log_sum(log_size_bytes) == log_sum
@@ -123,7 +123,7 @@ class PageSums:
         self._copy(connection, apsw.SQLITE_CHECKPOINT_TRUNCATE)
 
     def note_log(self) -> None:
-        """Record the log that belongs to the file after a commit, so that a killed process does not lose it."""
+        """After a commit, record which log belongs to the file. Without the record, the next opening removes the log."""
         salt = self._log_salt()
         if salt != self._salt:
             self._salt = salt

@@ -10,8 +10,8 @@ An id is a timestamp in milliseconds and four bits of the hash, so FTS5's own or
 id is taken gets a free id above it. The index `moved` gives the maximum distance: a search reads that much further and
 sorts by time and hash. Therefore a millisecond can contain any number of texts.
 
-Prefixes of one and two letters have separate indexes, because FTS5 would otherwise merge the lists of thousands of
-words.
+Prefixes of one and two letters have separate indexes. Without these, FTS5 would merge the lists of thousands of words
+in each search for such a prefix.
 
 FTS5 has no copy of a text, so it only marks the text as removed. The words are removed from the file when the parts of
 the index with such marks are merged (`purge`). SQLite overwrites freed space, and its log is emptied afterwards.
@@ -142,7 +142,7 @@ class IndexTable(ProcessBound):
         bind(self)
 
     def _native_parts(self) -> Iterable[object]:
-        """Return the connection, whose destructor would remove SQLite's log, and apsw, which would close it."""
+        """Return the connection and apsw: destroying either would close the connection and remove SQLite's log."""
         return self._connection, apsw
 
     def _open(self) -> None:
@@ -224,7 +224,7 @@ class IndexTable(ProcessBound):
     def close(self) -> None:
         """Close the file."""
         sums, self._sums = (None if self._read_only else self._sums), None
-        with suppress(CableStoreError), _errors():  # otherwise the next opening reads the log
+        with suppress(CableStoreError), _errors():  # if the checkpoint fails, the next opening reads the log
             if sums is not None:
                 sums.checkpoint(self._connection)
         self._disconnect()
@@ -233,7 +233,7 @@ class IndexTable(ProcessBound):
                 sums.remove_empty_log()
 
     def _disconnect(self) -> None:
-        with suppress(AttributeError, apsw.Error):  # it may never have been opened
+        with suppress(AttributeError, apsw.Error):  # the connection may never have been opened
             self._connection.close(force=True)
 
     def _commit_is_done(self) -> None:
@@ -246,7 +246,7 @@ class IndexTable(ProcessBound):
     # --- progress through the store ------------------------------------------------------------
 
     def state(self) -> IndexState:
-        """Return the progress of the index."""
+        """Return the progress of the index through the store."""
         with _errors():
             return IndexState(*self._query("SELECT source, position, mark, read_to FROM state")[0])
 
@@ -290,7 +290,7 @@ class IndexTable(ProcessBound):
         return sorted([*added, *(with_id(doc, self._free_id(doc)) for doc in left)])
 
     def _free_id(self, doc: Document) -> int:
-        """Assign a free id above the id of a text, which is taken. The distance grows with the number of taken ids."""
+        """Assign a free id above a text's own id, which is taken. The distance grows with the number of taken ids."""
         own = id_of(doc)
         for bits in range(TIE_BITS, 62):
             number = own + secrets.randbelow(1 << bits)

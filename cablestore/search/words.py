@@ -46,7 +46,7 @@ _NAMED_AFTER: Final = re.compile(
     r"LATIN (?:SMALL LETTER|SMALL LIGATURE|LETTER SMALL CAPITAL) (?:DOTLESS |OPEN )?([A-Z]{1,2})(?: DIGRAPH)?(?: WITH .*)?"
 )
 _OTHER_LATIN: Final = {"ð": "d", "þ": "th", "ŋ": "n"}
-"""Letters with separate names, in the spelling for keyboards that lack them."""
+"""Letters whose Unicode names do not contain a base letter, with their usual replacements in ASCII."""
 
 
 class Word(NamedTuple):

@@ -57,8 +57,8 @@ def own_actions_in_force(
 ) -> list[ModerationAct]:
     """Return the local user's actions of the given `types` that are in force for a target, private actions first.
 
-    The result contains at most one private and one public action for each context. Only an action of the same privacy
-    undoes an action. An undo for the whole cabal also undoes the action in each channel.
+    The result contains at most one private and one public action for each context. A private action is undone only by a
+    private action, a public action only by a public one. An undo for the whole cabal applies to each channel too.
     """
     found: dict[tuple[bool, str], ModerationAct] = {}
     if own_key is None:

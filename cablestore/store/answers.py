@@ -40,7 +40,7 @@ def post_request(reader: Reader, hashes: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _staying(reader: Reader, hashes: Iterator[bytes]) -> Iterator[bytes]:
-    """Leave out the hashes of dropped posts that are not removed yet."""
+    """Yield the hashes, except those of dropped posts that are not removed yet."""
     going = _going(reader)
     return (digest for digest in hashes if not _is_going(reader, going, digest)) if going else hashes
 
@@ -173,7 +173,7 @@ def worth_requesting(reader: Reader, hashes: Iterable[bytes]) -> Iterator[bytes]
 
 
 def appraised(reader: Reader, applied: AppliedModeration | None, post: Post) -> Verdict:
-    """Return ACCEPTED if peers may forward a post with a valid signature, otherwise the reason to reject it."""
+    """Return ACCEPTED if peers may forward a post with a valid signature, otherwise the verdict that forbids it."""
     if post.is_local_only:
         return Verdict.LOCAL_ONLY
     if is_deleted_here(reader, post.hash) or is_deleted_by_author(reader, post):

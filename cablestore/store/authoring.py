@@ -50,10 +50,10 @@ class Composer:
     def compose(self, transaction: Transaction, body: Body, moderation: AppliedModeration | None) -> list[Post]:
         """Return the signed posts of one write, in order. The last post contains `body`.
 
-        It links to the heads of its channel. It is dated at the current time or just after the user's last post, and
-        after the posts that it replaces. If the author of a text or a topic is not a member, a post/join comes first. It
-        is normally dated one millisecond earlier (wire.md 5.4.3). The join then links to the heads, and the text or
-        topic links to the join.
+        The last post links to the heads of its channel. It is dated at the current time or just after the user's last
+        post, and after the posts that it replaces. If the author of a text or a topic is not a member, a post/join
+        precedes it, normally dated one millisecond earlier (wire.md 5.4.3). In this case, the join links to the heads,
+        and the text or topic links to the join.
 
         Raises ArgumentError in three cases: the author of a post/leave is not a member, so the post would create the
         channel for everyone; a replaced post is dated too far ahead; or the name of a user or a channel is invisible.
@@ -81,12 +81,12 @@ class Composer:
         free_ms = self._time_ms(reader, own_key, now_ms)
         date_ms = date_after(replaced_by(reader, moderation, body, own_key), free_ms, now_ms, own_key)
         post = _signed(reader, body, heads, date_ms, identity)
-        if isinstance(body, Info):  # only now: the encoder rejects names that are not UTF-8
+        if isinstance(body, Info):  # after encoding, which rejects names that are not UTF-8
             require_visible("user", body.name)
         return [post]
 
     def note_ingested(self, posts: Iterable[Post], verdicts: Iterable[Verdict]) -> None:
-        """Call `forget` if the user's own posts were ingested, such as posts from another device."""
+        """Call `forget` if a post of the user was ingested and accepted, such as a post from another device."""
         own_key = self._identity.known_key
         for post, verdict in zip(posts, verdicts, strict=True):
             if post.author == own_key and verdict is Verdict.ACCEPTED:
@@ -124,7 +124,7 @@ def _signed(reader: Reader, body: Body, heads: tuple[bytes, ...], timestamp_ms: 
 
 
 def changed_info(info: Info, *, name: str | None, accept_role: bool | None, others: Mapping[str, bytes | None]) -> Info:
-    """Return an info with some pairs changed. The name "" and None as a value of `others` remove a pair.
+    """Return an info with some pairs changed. `name=""` removes the name, and None as a value in `others` its key.
 
     Raises ArgumentError for a key in `others` that has an argument of its own: its value would override the argument.
     """

@@ -10,8 +10,8 @@ A > B > C > A). The order here is transitive and agrees with every link. It comp
 
 If clocks agree, this is the order by (timestamp, hash).
 
-Links are followed back to `skew_ms` before the window. An ancestor that is reached only through older posts is not
-seen. The order is exact unless such an ancestor claims a later time than the post.
+Links are followed back to `skew_ms` before the window. An ancestor that is reached only through posts older than that
+is not seen. The order is exact unless such an ancestor claims a later time than its descendant in the window.
 """
 
 from __future__ import annotations

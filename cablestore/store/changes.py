@@ -35,7 +35,7 @@ class MessageHidden(_MessageChange):
 
 
 class MessageShown(_MessageChange):
-    """A message that is the target of a moderation action can be displayed."""
+    """A message can be displayed although it is the target of a moderation action, for example after an undo."""
 
 
 @dataclass(frozen=True, slots=True)

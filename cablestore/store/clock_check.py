@@ -53,7 +53,10 @@ class ClockDifference(NamedTuple):
 
 
 def clock_difference(reader: Reader, own_key: bytes | None, now_ms: int) -> ClockDifference | None:
-    """Return the difference between the local clock and the clocks of recent authors, None if it is not proven."""
+    """Compare the local clock with the clocks of users who wrote recently.
+
+    Returns None if too few of these users show a difference.
+    """
     return _slow_by(reader, own_key, now_ms) or (_fast_by(reader, own_key, now_ms) if own_key else None)
 
 
@@ -83,7 +86,7 @@ def _fast_by(reader: Reader, own_key: bytes, now_ms: int) -> ClockDifference | N
         if text.timestamp_ms > now_ms + limits.CLOCK_TOLERANCE_MS:
             return None
         answers = {post.author: text.timestamp_ms - post.timestamp_ms for post in _answers(reader, text)}
-        earlier_ms = answers | earlier_ms  # for each author, the answer to the latest own text counts
+        earlier_ms = answers | earlier_ms  # for each author, the answer to the user's latest text counts
     earlier_ms.pop(own_key, None)
     found = [by_ms for by_ms in earlier_ms.values() if by_ms > limits.CLOCK_TOLERANCE_MS]
     if len(found) < limits.MIN_CLOCK_WITNESSES or 2 * len(found) <= len(earlier_ms):

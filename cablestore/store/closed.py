@@ -153,9 +153,9 @@ class ClosedStore:
         """Rebuild every view from the posts, even if outdated views or damaged files prevent the store from opening.
 
         By default, a large store is rebuilt in one process per core if the extra `parallel` is installed;
-        `processes=1` uses only this process. Unreadable parts are left out and reported; then the old database is kept
-        beside the new one. The number of lost posts is unknown if the rows that count them may be lost too. Raises
-        StorageError if files cannot be read, IdentityError if the key of local-only posts is missing.
+        `processes=1` uses only this process. Unreadable parts are left out and reported; in this case, the old database
+        is kept beside the new one. The number of lost posts is unknown if the rows that count them may be lost too.
+        Raises StorageError if files cannot be read, IdentityError if the key of local-only posts is missing.
 
         With `only_whole`, raises CorruptStoreError and changes nothing if parts would be left out. The error names
         them.

@@ -108,7 +108,7 @@ def utc(time_ms: int) -> str:
 
 
 def replaced_by(reader: Reader, moderation: AppliedModeration | None, body: Body, own_key: bytes) -> ReplacedPosts:
-    """Return the user's posts that a new post of the user replaces. Texts and deletions do not replace posts."""
+    """Return the posts that a new post of the user replaces. Texts and deletions do not replace posts."""
     match body:
         case Info():
             return ReplacedPosts(_dated(author.newest(reader, own_key, INFO), own_key), iter(()))

@@ -43,7 +43,7 @@ class Difference(NamedTuple):
 
 
 class ModerationPosition(NamedTuple):
-    """Moderation between two writes, None in an unmoderated store, and the number of the latest event."""
+    """The moderation after a write, None in an unmoderated store, and the number of the latest event at that time."""
 
     moderation: AppliedModeration | None
     sequence: int
@@ -78,7 +78,8 @@ def differences(
 ) -> Iterator[Difference]:
     """Yield the differences between two states of a store's moderation. With `acts`, compare only their targets.
 
-    `reader` finds the authors of posts. If roles differ, the targets of all actions are compared, which takes time.
+    `reader` finds the authors of posts. Without `acts`, a difference of roles or seeds makes the comparison slow: it
+    then covers the targets of all actions.
     """
     targets = _compared(before, after, acts)
     now = dict(_states(after, targets, reader))
@@ -122,7 +123,7 @@ def _count_of_user(reader: Reader, user: bytes, before: UserDrop | None, after: 
 
 
 def _compared(before: AppliedModeration, after: AppliedModeration, acts: Iterable[ModerationAct] | None) -> _Targets:
-    """Return the targets on which two states of moderation may differ, or the targets of `acts`."""
+    """Return the targets to compare: of `acts`, or by default all on which two states of moderation may differ."""
     seeds = [moderation.seed for moderation in (before, after) if moderation.seed is not None]
     if acts is None:
         acts = {*before.decisions.acts()} ^ {*after.decisions.acts()}

@@ -96,7 +96,7 @@ class User:
 
 
 class Display:
-    """Display of one state of a store. It caches the names of authors."""
+    """Users, channels and messages of one state of a store, as clients show them. Names of authors are cached."""
 
     def __init__(self, reader: Reader, moderation: AppliedModeration | None) -> None:
         self._reader = reader

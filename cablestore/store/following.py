@@ -126,7 +126,7 @@ class Follower:
             return events_after(reader, self._present.state.moderation, after)
 
     def _changes(self, after: ChangesCursor) -> tuple[list[Change], ChangesCursor, int, int]:
-        """Return the changes, the next cursor, the number of the last event that was read, and of the latest event."""
+        """Return the changes, the next cursor, and the numbers of the last event read and of the latest event."""
         from cablestore.store.touched import read_changes  # noqa: PLC0415 - not needed to open a store
 
         with self._engine.reading() as reader:
@@ -135,7 +135,7 @@ class Follower:
 
 
 def _check_channel(channel: str | None) -> None:
-    """Raise ArgumentError for an invalid channel, such as a cursor. Changes would never match it."""
+    """Raise ArgumentError for an invalid channel name, such as a cursor passed by mistake. It would match no change."""
     check_given(channel=channel)
     if channel is not None and len(channel) > limits.MAX_CHANNEL_CODEPOINTS:
         raise ArgumentError(

@@ -88,7 +88,7 @@ class Descent:
         return self._unread is not None and len(self._unread) == 1 and following[1] in self._unread
 
     def add_moved(self, digest: bytes) -> None:
-        """Record that a text was read with the last block, above its own timestamp."""
+        """Record that a moved text was read with the last block, above the position of its own timestamp."""
         texts = self._nodes.texts_before(digest, b"")
         if texts is None or self._unread is None:
             self._unread = None

@@ -14,7 +14,7 @@ from cablestore.protocol.body import TEXT
 from cablestore.protocol.post import Post
 
 _NOBODY: Final = b""
-"""Key that does not belong to a user: actions of this author do not exist, so sealed posts are not decrypted."""
+"""A key that no user has. No actions exist by this author, so no local-only posts are decrypted."""
 
 
 class HiddenMessages:

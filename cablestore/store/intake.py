@@ -52,9 +52,10 @@ class IntakeBatch:
         return self._signed
 
     def attempts(self) -> Iterator[list[bool]]:
-        """Yield the signatures to treat as valid in a plan: first all, if planned ahead, then only valid signatures.
+        """For each attempt to plan the batch, yield for each post whether to treat its signature as valid.
 
-        The second value is left out if it equals the first value.
+        If the batch is planned ahead, the first attempt treats all signatures as valid. The next attempt uses the
+        results of the verification, and is left out if all are valid.
         """
         if self.is_planned_ahead:
             yield [True] * len(self.posts)

@@ -67,7 +67,7 @@ class KnownPositions:
             self.latest[channel] = -1 if row is None else time_of(row[0])
 
     def _latest_after(self, reader: Reader, state: tuple[str, int]) -> dict[str, int] | None:
-        """Return the latest times in a later state. None if more than the ends of channels may differ."""
+        """Return the latest times in a later state, None if the changes since may affect more than ends of channels."""
         generation, next_sequence = state
         count = next_sequence - self.state[1]
         if generation != self.state[0] or not 0 < count <= limits.MAX_ARRIVALS_FOLLOWED:

@@ -92,7 +92,7 @@ def typed_key(text: str) -> bytes | None:
 
 
 def _digits(text: str) -> str:
-    """Return a typed string of at least MIN_KEY_DIGITS hex digits in lower case, otherwise ""."""
+    """Return a typed string in lower case if it consists of at least MIN_KEY_DIGITS hex digits, otherwise ""."""
     digits = text.strip().removeprefix("@").lower()
     return "" if len(digits) < MIN_KEY_DIGITS or digits.strip("0123456789abcdef") else digits
 

@@ -105,7 +105,10 @@ class Naming:
         return bool(named) and any(named & self.names_near(time_ms) for time_ms in _linked_times_ms(reader, post))
 
     def may_differ_for_links(self, post: Post) -> bool:
-        """Return True if a text that links to a post may name the user by a name of the post's time only."""
+        """Return True if a text may name the user only because it links to `post`.
+
+        That is a text with a name that the user had at the time of `post`, but not at the time of the text.
+        """
         steady_ms = post.timestamp_ms - limits.MAX_FUTURE_MS - limits.MENTION_TOLERANCE_MS
         is_steady = not self.since or time_of(self.since[-1]) < steady_ms
         return post.is_linkable and not is_steady and bool(self.names_near(post.timestamp_ms))
@@ -144,7 +147,10 @@ class Search(NamedTuple):
 
     @classmethod
     def stored(cls, reader: Reader) -> Self | None:
-        """Return the unfinished search of a store, or None. If its row is damaged, return a search of all texts."""
+        """Return the unfinished search of a store, None if none is unfinished.
+
+        If the row of the search is damaged, return a search of all texts.
+        """
         value = reader.local(MENTION_SEARCH, b"")
         match unpacked(value):
             case [bytes() as start, bytes() as stop, bytes() as channel_key, bytes() as place]:
@@ -212,7 +218,7 @@ def _posts(reader: Reader, search: Search) -> Iterator[tuple[bytes, bytes, bytes
 
 
 def _linked_times_ms(reader: Reader, text: Post) -> Iterator[int]:
-    """Yield the times of posts that a text links to. Read MAX_LINKS_WRITTEN links: clients do not write more."""
+    """Yield the times of posts that a text links to. Read at most MAX_LINKS_WRITTEN links: clients write no more."""
     for post in map(reader.post, text.links[: limits.MAX_LINKS_WRITTEN]):
         is_in_channel = post is not None and post.is_linkable and post.channel_key == text.channel_key
         if post is not None and is_in_channel and post.timestamp_ms - text.timestamp_ms < limits.MAX_FUTURE_MS:

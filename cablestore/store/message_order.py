@@ -180,7 +180,7 @@ class MessageOrder:
             is_alone = bound is None and row[1] in alone
             if same and (is_alone or row[0][:TIME_DIGITS] != same[0][0][:TIME_DIGITS]):
                 yield from self._read_time(same, depth, bound, newest_first=newest_first)
-                same, bound = [], None  # only the first time can contain the cursor
+                same, bound = [], None  # only the first group of texts can contain the cursor
             if is_alone:
                 yield row
             else:
@@ -307,7 +307,7 @@ class MessageOrder:
     def _reached_ms(self, digest: bytes, depth: int) -> int:
         """Return the latest time among a post and the posts that it reaches in `depth` links.
 
-        Returns an earlier result if it followed `depth` links or half of MAX_LINKS_FOLLOWED.
+        An earlier result is used again if it followed at least `depth` links or half of MAX_LINKS_FOLLOWED.
         """
         found, followed = self._reached.get(digest, (-1, -1))
         if followed >= min(depth, limits.MAX_LINKS_FOLLOWED // 2):

@@ -76,11 +76,11 @@ class ActOptions(TypedDict, total=False):
     reason: str
     """Reason, visible to everyone who sees the action: up to 128 code points."""
     private: bool
-    """True if the action never leaves this store. Default: False."""
+    """True for a private action, which never leaves this store. Default: False."""
     dry_run: bool
     """True to return the effect and write nothing. Default: False."""
     sync: bool
-    """True if the action is on disk when the call returns. Default: True."""
+    """True to return only when the action is on disk. Default: True."""
     skip_repeated: bool
     """True to leave out users and posts for which the action changes nothing. Default: False."""
 
@@ -105,7 +105,7 @@ class _How:
 
 
 class _Acts(NamedTuple):
-    """The two actions of a method: on users or a channel, and on posts of `types`."""
+    """The actions that a method can issue: one on users or a channel, one on posts of `types`."""
 
     first: Action
     on_posts: Action
@@ -196,8 +196,8 @@ class Moderator:
 
         Pass only one of `users`, `posts` and `channel`.
 
-        Posts must be known as for `hide`, and of type post/text or post/topic. Users are dropped by a `private`
-        post/block with `drop=1` (5.1.4.1). To block them publicly, use `block`.
+        As for `hide`, posts must be stored, deleted or dropped. Their type must be post/text or post/topic. Users are
+        dropped by a `private` post/block with `drop=1` (5.1.4.1). To block them publicly, use `block`.
         """
         people = checked_each("users", users, check_id)
         if people:
@@ -314,7 +314,7 @@ class Moderator:
 
     @property
     def seed(self) -> Seed | None:
-        """Moderation seed with which the store joined, or None. It may be revoked."""
+        """Moderation seed with which the store joined, even if revoked. None if it joined without a seed."""
         moderation = self._present.state.moderation
         return None if moderation is None else moderation.seed
 
@@ -347,13 +347,13 @@ class Moderator:
             return own_actions_in_force(reader, self._composer.own_key, types, target)
 
     def user_drop(self, user: bytes) -> UserDrop | None:
-        """Return the drop of a user's posts, or None: the post/block, and the time until which posts are dropped."""
+        """Return the post/block that drops a user's posts, and the time up to which it does. None without a drop."""
         check_id("user", user)
         decisions = self.decisions
         return None if decisions is None else decisions.user_dropped(user)
 
     def dropped_post(self, digest: bytes) -> DroppedPost | None:
-        """Return the record of a dropped post, or None."""
+        """Return the fields that the store keeps of a dropped post, None if it keeps none."""
         check_id("digest", digest)
         with self._engine.reading() as reader:
             return dropped_post(reader, digest)

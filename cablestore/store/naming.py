@@ -1,6 +1,7 @@
 """Naming: a text names a user by `@name`, by the name as a word, or by the first digits of the key.
 
-A word must end before a name, and after a name without `@`: adjacent letters of the same word make a different name.
+A name must begin where a word begins, and a name without `@` must end where a word ends: otherwise it is only a part of
+another name.
 Scripts without spaces between words (Thai, Chinese) have no such boundary, and Korean particles may follow a name. In
 many languages, endings follow a name directly. After a name with `@`, therefore, only Latin letters, digits and `_`
 continue the name. Parts of addresses and paths do not name users.

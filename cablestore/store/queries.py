@@ -65,7 +65,7 @@ class Queries(Inspection):
         """Return the cached message order of the state that is read."""
 
     def get(self, digest: bytes) -> Post | None:
-        """Return the stored post with this hash, or None. The post may be a local-only post of the user."""
+        """Return the post with this hash, None if it is not stored. It may be a local-only post of the user."""
         check_id("digest", digest)
         with self._reading() as reader:
             post = reader.post(digest)
@@ -87,7 +87,10 @@ class Queries(Inspection):
         return found[:limit]
 
     def deletion(self, digest: bytes) -> Tombstone | None:
-        """Return the tombstone of a deleted post, or None. It may be an unsigned claim of another store."""
+        """Return the tombstone of a post, None if the store knows of no deletion.
+
+        The tombstone may be an unsigned claim of another store.
+        """
         check_id("digest", digest)
         with self._reading() as reader:
             return reader.burial(digest)
@@ -294,7 +297,10 @@ class Queries(Inspection):
         return lookup.find_users(text, self.users())
 
     def user(self, public_key: bytes, channel: str | None = None) -> User:
-        """Return a user with the state in a channel, or in the cabal. The name of an unknown user is the key in hex."""
+        """Return a user with the role and state in a channel, or by default in the whole cabal.
+
+        The name of an unknown user is the public key in hex.
+        """
         check_id("public_key", public_key)
         check_given(channel=channel)
         with self._reading() as reader:
@@ -491,7 +497,7 @@ def place_of(cursor: MessageCursor) -> bytes:
 
 
 def _page(reader: Reader, shown: Iterable[tuple[bytes, Message | None]], limit: int) -> Page:
-    """Return up to `limit` messages of these rows, with the cursor of the last row that was read, None at the end."""
+    """Return a page of up to `limit` of these messages. Its cursor points to the last row read, None at the end."""
     found: list[Message] = []
     for read, (at, message) in enumerate(shown, 1):
         if message is not None:

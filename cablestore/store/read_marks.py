@@ -7,10 +7,9 @@ A text is late if it arrived after the channel was marked, or if the user saw a 
 as read one by one (`CableStore.mark_seen`). A channel keeps at most about `limits.MAX_LATE_TEXTS` late texts.
 
 Unread texts are the texts after the mark and the late texts, except texts of the user and hidden texts. Their number is
-not stored. It is computed from three ranges: the texts after a mark in the view `messages`, an author's texts in a
-channel in `channel_state`, and a hidden user's texts in `author`. The result does not depend on the order of arrival,
-and a text dated after the mark does not need a row. A channel without a mark was never read: the view `activity`
-contains its number of texts.
+not stored. It is computed from rows of three views: the texts after a mark in `messages`, the user's own texts in the
+channel in `channel_state`, and a hidden user's texts in `author`. So a text dated after the mark does not need a local
+row. A channel without a mark was never read: the view `activity` contains its number of texts.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from cablestore.views import author as author_view
 from cablestore.views import channel_state, membership, messages
 
 _MOST_HELD: Final = 1_000
-"""The texts of a hidden user with fewer texts are kept in memory. Other hidden users' texts are read by channel."""
+"""If a hidden user has fewer texts, they are kept in memory. Other hidden users' texts are read channel by channel."""
 
 
 class ReadMark(NamedTuple):
@@ -180,7 +179,10 @@ class Unread:
 
     @cached_property
     def _hidden_since(self) -> tuple[dict[bytes, tuple[bytes, bytes]], list[HiddenUser]]:
-        """Hash and author, by <mono-ts>, of hidden users' texts after the oldest mark; and users with too many texts."""
+        """Hidden users' texts after the oldest mark, as <mono-ts> to (hash, author).
+
+        Users with too many such texts are left out, and listed in the second value.
+        """
         found: dict[bytes, tuple[bytes, bytes]] = {}
         often = []
         oldest = min((mark.place for mark in self._marks.values()), default=b"")

@@ -24,7 +24,7 @@ from cablestore.views import channel_state, messages, user_info
 _OF_MEMBERS: Final = (TYPE_PARTS[JOIN], TYPE_PARTS[LEAVE])
 """Types in the rows of channel state whose posts are superseded by newer posts of their author."""
 _CHANNEL_PART: Final = 3
-"""Position of the channel in the parts of a key of channel state."""
+"""Index of the channel among the parts of a key in the view of channel state."""
 
 
 def chosen(reader: Reader, before_ms: int | None, keep_newest: int | None, by_author: bytes | None) -> Iterator[bytes]:
@@ -99,7 +99,7 @@ def written_by(reader: Reader, author: bytes) -> Iterator[bytes]:
 
 
 def _superseded(rows: Iterable[Row], before_ms_of: Callable[[bytes], int]) -> Iterator[bytes]:
-    """Yield the hashes of rows before the latest three of their group and before the oldest date of the group."""
+    """Yield the hashes in rows that precede the latest three of their group and are before its oldest date."""
     for group_key, group in groupby(rows, key=lambda row: row[0].rsplit(b"!", 1)[0]):
         if group_key.startswith(channel_state.MEMBER_PREFIX) and group_key.rsplit(b"!", 1)[1] not in _OF_MEMBERS:
             continue  # `older_than` chooses texts by channel, and topics of all authors together

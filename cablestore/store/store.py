@@ -71,7 +71,7 @@ _DEFAULTS: Final = StoreOptions()
 def own_key(store: CableStore) -> bytes:
     """Return the public key of a store's user. Create the key if it is missing.
 
-    Raises IdentityError if the key is missing in a read-only store, and CableStoreError in a store of another process.
+    Raises IdentityError if the store is read-only and has no key, and CableStoreError if another process has it open.
     """
     return store.public_key or store.identity.public_key
 
@@ -447,9 +447,9 @@ class CableStore(Queries, Closable, ProcessBound):
         return self._engine.next_sequence - 1
 
     def clock_difference(self) -> ClockDifference | None:
-        """Return the difference between the clock and the clocks of recent authors, None if it is not proven.
+        """Compare this machine's clock with the clocks of users who wrote recently.
 
-        `cablestore.store.clock_check` describes the evidence.
+        Returns None if too few of these users show a difference. `cablestore.store.clock_check` describes the evidence.
         """
         with self._engine.reading() as reader:
             return clock_difference(reader, self._identity.known_key, self.parts.intake.clock())
@@ -516,8 +516,8 @@ class CableStore(Queries, Closable, ProcessBound):
         `after_ms` <= time < `before_ms` filter the messages. Hidden and dropped messages are left out.
 
         The first search creates the index. Each search first indexes new posts for at most about `catch_up_s` seconds;
-        `SearchPage.pending` is the approximate number of posts left. A search does not wait until the words of removed messages are
-        overwritten in a large index: later searches and `update_search_index` continue that.
+        `SearchPage.pending` is the approximate number of posts left. In a large index, a search does not wait until the
+        words of removed messages are overwritten: later searches and `update_search_index` continue with that.
 
         Raises ArgumentError for a text without words, an exceeded limit or an invalid cursor. Raises StorageError if the
         index cannot be written, and MissingExtraError without the extra `search`.

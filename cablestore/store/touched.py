@@ -4,8 +4,9 @@ An entry records an event. Here, it only names things that may have changed: a m
 values are read from the state. So each thing is reported once, however often it changed, and a repeated read of the
 same entries is harmless.
 
-An unread entry may concern the same thing. The earlier state is therefore derived from the posts that the read entries
-do not name. In case of doubt, the thing is reported.
+Some things are reported only if they are new, such as a member. Their earlier state is derived from the posts that the
+read entries do not name. A later entry that is not read yet may concern the same thing: then the earlier state is in
+doubt, and the thing is reported.
 """
 
 from __future__ import annotations
@@ -145,7 +146,7 @@ class _Touched:
             self._add_gone(entry.hash)
 
     def add_row(self, key: bytes) -> None:
-        """Add the subject of a changed row whose post is not stored."""
+        """Add the subject of a changed local row, or of a row that a discarded post changed."""
         if key.startswith(membership.PREFIX):
             channel, _, author_hex = key[len(membership.PREFIX) :].partition(b"!")
             self._members[unescape(channel), unhex(author_hex)] = True
@@ -289,7 +290,7 @@ class _Touched:
             yield (Joined if is_member else Left)(channel, self._display.user(author, channel))
 
     def _was_member(self, channel: str, author: bytes, member: Membership | None) -> bool:
-        """Return True if a user's latest post in a channel before the read entries is not a post/leave."""
+        """Return True if a user was a member of a channel before the posts of the read entries."""
         if member is not None and member.has_joined and member.announced_by not in self._read:
             return True
         group = escape(channel) + b"!" + author.hex().encode()
@@ -301,7 +302,10 @@ class _Touched:
         return False
 
     def _newest_before(self, group: bytes, post_type: int) -> Row | None:
-        """Return the row of a user's newest post of a type in a channel that is not read, or None."""
+        """Return the row of a user's newest post of a type in a channel, except posts of added entries.
+
+        `group` is `<channel>!<pubkey>`. Returns None if no such post is left.
+        """
         rows = self._reader.prefix(channel_state.prefix_in(group, post_type), reverse=True)
         return next((row for row in rows if row[1] not in self._read), None)
 

@@ -72,7 +72,7 @@ class UserMarks:
         late = [key[len(prefix) :] for key, _ in plan.reader.prefix(prefix + channel_key + b"!")]
         known = self.marks.get(channel_key)
         if known is not None and known.place == place and not late:
-            return searched  # no change, no notification: a client that marks on each change would loop
+            return searched  # no notification: a client that marks the channel on each change would loop
         return searched.with_mark(plan, channel_key, place, late)
 
     def seen(self, plan: Plan, channel_key: bytes, seen: set[bytes], upto: bytes | None) -> Self:
@@ -106,7 +106,7 @@ class UserMarks:
         return list(islice(others, limits.MAX_UNREAD_COUNTED + 1))
 
     def with_mark(self, plan: Plan, channel_key: bytes, place: bytes, late: list[bytes]) -> Self:
-        """Add a read mark to a plan, and delete the rows `late` of late texts."""
+        """Add a read mark to a plan, and delete the rows of the late texts with the keys in `late`."""
         mark = ReadMark(place, arrival_log.next_sequence(plan.reader) - 1)
         plan.set_local(READ, channel_key, encode_mark(mark), noted=True)
         for key in late:

@@ -84,7 +84,7 @@ class Writer:
     def replace(
         self, admitted: IntakeBatch, surplus: Callable[[Reader], Iterable[bytes]], *, sync: bool
     ) -> tuple[list[Outcome], list[Outcome]]:
-        """Store an admitted batch and discard other posts, in one write. Return the outcomes of both.
+        """Store an admitted batch and discard the posts that `surplus` returns, in one write. Return both outcomes.
 
         Raises ArgumentError, and writes nothing, if a post of the batch is rejected (`admitted.rejection`).
         """
