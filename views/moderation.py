@@ -7,9 +7,9 @@
 An empty channel is the whole cabal (moderation.md 4.1). `<act>` is the digit of the action, or `r` for a role. A target
 is the 32-byte key of a user or the hash of a post. It is empty if the action is on the channel itself.
 
-The first two are in order of time, so that all actions since a time are one range. The third shows in one step whether
-a post is still relevant. A role is relevant until its author gives the recipient another role in that channel (4.2.3).
-An action is relevant until its author undoes it (4.4.2).
+The rows of the first two kinds are in order of time, so that all actions since a time are one range. The rows of the
+third kind show in one step whether a post is still relevant. A role is relevant until its author gives the recipient
+another role in that channel (4.2.3). An action is relevant until its author undoes it (4.4.2).
 
 Local-only posts (4.5) have no rows, so they are not sent to peers. An action that a local-only post undoes for its
 author remains relevant for other users. If the action were missing, peers could infer the local-only post.
