@@ -176,8 +176,7 @@ def is_missing(reader: Reader, post: Post) -> bool:
 
 
 def missing(reader: Reader, channel: str) -> Iterator[bytes]:
-    """Yield the hashes of posts that the store has never had in this channel, but to which posts of the channel
-    link."""
+    """Yield each hash to which posts of the channel link, but whose post the channel has never had in this store."""
     for digest, bits in _unsettled(reader, channel):
         if bits == _LINKED:
             yield digest

@@ -31,8 +31,8 @@ MAX_LIVE_CHANNELS: Final = 1_024
 channels every minute."""
 
 MAX_UNSEEN_CHANNELS: Final = 65_536
-"""Maximum number of channels without stored posts that one peer lists and that are requested from it: 10 MB of memory.
-A channel stops counting when its first post is stored."""
+"""Maximum number of the channels listed by one peer that are requested from it although no post of them is stored: 10
+MB of memory. A channel no longer counts when its first post is stored."""
 
 LIST_EVERY_S: Final = 10.0
 """Interval of channel list requests to a peer. Other cablestores announce new channels, so a node requests their lists
@@ -110,8 +110,8 @@ MAX_HASHES_REMEMBERED: Final = 65_536
 peers at once. The oldest are forgotten first."""
 
 MAX_RECEIVED_REMEMBERED: Final = 4_096
-"""Maximum number of posts that a peer sent last, 400 kB. They are not announced to the peer, which ignores
-announcements of older posts."""
+"""Maximum number of remembered posts that one peer sent, 400 kB. The node does not announce them to this peer. If the
+node has forgotten an older post and announces it, the peer ignores the announcement."""
 
 FETCH_POSTS: Final = 500
 """Posts in one post request of a node: an answer of some 120 kB. A slow link uses shorter requests."""
@@ -326,8 +326,8 @@ PART_SIZE_ANSWERED_BYTES: Final = 262_144
 """Bytes of posts read for one peer in a turn. The next peer follows."""
 
 PARTS_SHRINK: Final = 64
-"""Divisor of the next part for a peer that reads slowly: 31 hashes or 4 kB of posts. Each part that the peer reads at
-once doubles the next part."""
+"""Divisor for the size of the next part of an answer if the peer reads slowly. The part then has 31 hashes or 4 kB of
+posts. Each part that the peer reads at once doubles the size of the next part."""
 
 MAX_RATES_REMEMBERED: Final = 65_536
 """Maximum number of authors and addresses whose posts per minute are counted, 15 MB. The least recently active are

@@ -20,8 +20,8 @@ MAX_DELETIONS_WRITTEN: Final = 1_000
 """Maximum number of hashes in one new post/delete, 32 kB. More hashes are written as several posts."""
 
 MAX_DELETIONS_LISTED: Final = 8
-"""Maximum number of deletions of one post by its author in the channel's history, earliest first. One is enough; two
-devices may each write one."""
+"""Maximum number of post/deletes for one deleted post that the channel's history contains, earliest first. One deletes
+the post, but two devices of its author may each write one."""
 
 MAX_BATCH_POSTS: Final = 1_000
 """Maximum number of posts in one atomic write. Larger calls are split, because a batch is held in memory until it is
@@ -55,8 +55,8 @@ MAX_OWN_CLOCK_STEP_MS: Final = 60_000
 means that the clock was set back."""
 
 MAX_POSTS_IN_THE_WAY_LISTED: Final = 8
-"""Maximum number of posts of the user listed in the error for posts dated too far ahead to be replaced. They fit into
-one delete command."""
+"""Maximum number of the user's posts that one error lists because they are dated too far ahead to be replaced. The user
+can delete them with one command."""
 
 MENTION_TOLERANCE_MS: Final = 5_400_000
 """A message mentions a user if the user has the name within this time before or after the message: an hour and a half.
@@ -67,19 +67,20 @@ CLOCK_TOLERANCE_MS: Final = 600_000
 less than a second, clocks set by hand by a few minutes."""
 
 MIN_CLOCK_WITNESSES: Final = 2
-"""Users whose texts must show that the local clock is wrong. A single user may be wrong or lie."""
+"""Number of users whose texts must show that the local clock is wrong before it is reported. The clock of a single user
+may be wrong, or the user may lie."""
 
 CLOCK_MEMORY_MS: Final = 14_400_000
-"""Age of the user's oldest texts whose answers can show that the local clock is ahead: four hours. An older error may
-be corrected by now."""
+"""Maximum age of the local user's texts whose answers can show that the local clock is ahead: four hours. The clock may
+have been corrected since it dated older texts."""
 
 MAX_CLOCK_TEXTS_READ: Final = 200
 """Latest texts read to compare clocks. Reading takes some milliseconds. A user who writes more texts than this hides
 the texts of other users."""
 
 CAUSAL_SKEW_MS: Final = 604_800_000
-"""Time before a window in which causal order searches for ancestors that claim a later time. See
-`cablestore.store.causal_order`."""
+"""How far before a time window causal order follows links: a week. It does not find ancestors that are reached only
+through older posts. See `cablestore.store.causal_order`."""
 
 MAX_LINKS_FOLLOWED: Final = 32
 """Maximum number of links that a page in the middle of a channel follows to find answers that are dated before their
@@ -94,8 +95,8 @@ MAX_ROWS_AHEAD: Final = 32
 later, the page looks up the links to each message."""
 
 MAX_ARRIVALS_FOLLOWED: Final = 64
-"""Maximum number of posts that may arrive between two pages before the cached message order is dropped; each of them is
-read. A post that is not the latest of its channel drops the cache too."""
+"""Maximum number of posts that may arrive between two pages without invalidating the cached message order. The second
+page reads each of them. The cache is also invalid if one of them is not the latest post of its channel."""
 
 MAX_KNOWN_POSITIONS: Final = 200_000
 """Maximum number of messages whose position in the order a store caches, about 100 bytes each. The cache is cleared
@@ -183,10 +184,11 @@ MAX_SEED_ACTS_KEPT: Final = 10_000
 earliest actions that applied at the revocation. Posts are dated at most a week ahead, so there are few."""
 
 SEGMENT_SIZE_BYTES: Final = 67_108_864
-"""One file of an export. A task of the Spark job reads a whole file."""
+"""Size at which a file of an export ends. A task of the Spark job reads a whole file."""
 
 MAX_TEXT_FILE_SIZE_BYTES: Final = 1_048_576
-"""Largest file with settings, a key or a seed that is read. An endless device would fill the memory."""
+"""Largest file with settings, a key or a seed that is read. Without this limit, a path to an endless device would fill
+the memory."""
 
 SEGMENT_BLOCK_SIZE_BYTES: Final = 1_048_576
 """Posts or rows in one block of a segment. A reader holds one block in memory."""
@@ -237,8 +239,8 @@ IMPORT_BATCH_POSTS: Final = 100
 """Posts of chat logs in one write. Other writes wait for it."""
 
 MAX_PERIODS_KEPT: Final = 1_000
-"""Maximum number of periods of each unit whose last restore point a backup keeps. Each run reads the list of files of
-every point."""
+"""Maximum number of hours, days, weeks, months or years for each of which a backup keeps the last restore point. Each
+run of the backup reads the list of files of every point."""
 
 MAX_RUN_SIZE_BYTES: Final = 67_108_864
 """Maximum size of the pieces of rows that a rebuild, a check or a task holds in memory before it writes a run. Python
@@ -281,5 +283,5 @@ MAX_LOG_XZ_MEMORY_SIZE_BYTES: Final = 134_217_728
 """Maximum memory for unpacking xz. The strongest preset of xz needs 65 MB, but a file may request 4 GB."""
 
 MAX_LOGS_HELD_SIZE_BYTES: Final = 67_108_864
-"""Maximum size of the packed logs of an archive held in memory until logs of earlier days, stored after them, are read.
-If they do not fit, the archive is read again."""
+"""Maximum size of the packed logs that are held in memory while an archive is read, because logs of earlier days follow
+later in the archive. If they do not fit, the archive is read again."""
