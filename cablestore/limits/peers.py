@@ -102,8 +102,8 @@ ROUTE_HASHES_REMEMBERED: Final = 10_000
 hash may be passed on twice."""
 
 MAX_PENDING_HASHES_PER_PEER: Final = 65_536
-"""Maximum number of hashes of one peer that wait to be fetched, 10 MB. The next pass finds the peer's further posts
-again."""
+"""Maximum number of hashes of one peer that wait to be fetched, 10 MB. Further posts of the peer are found by the next
+scan of its history."""
 
 MAX_HASHES_REMEMBERED: Final = 65_536
 """Maximum number of hashes of posts that disconnected peers did not deliver, 6 MB. They are requested from the next
@@ -146,10 +146,11 @@ MAX_OVERLAP_POSTS: Final = 256
 """Maximum number of posts of a channel that a peer without reconciliation lists again after a reconnection: 8 kB."""
 
 BACKGROUND_PAGE_HASHES: Final = 256
-"""Hashes in one page of the full pass in the background: eight seconds at its rate."""
+"""Hashes in one page of a background scan of a peer's history. At BACKGROUND_HASHES_PER_S, a page takes eight
+seconds."""
 
 BACKGROUND_HASHES_PER_S: Final = 32
-"""Rate of the full pass in the background, 1 kB/s. A million posts take nine hours."""
+"""Rate of a background scan of a peer's history, 1 kB/s. A million posts take nine hours."""
 
 RESERVED_DESCRIPTORS: Final = 512
 """File descriptors reserved for LevelDB tables, commands, metrics and files being written, but at most half of the
@@ -160,8 +161,8 @@ MAX_EARLY_POSTS: Final = 16_384
 are more, the channels of all peers are requested again instead."""
 
 MAX_MARKS_PER_PEER: Final = 65_536
-"""Maximum number of channels of one peer with a mark up to which their history is stored: as many as one response
-lists. The marks of the least recently synced channels are dropped first."""
+"""Maximum number of channels of one peer for which a node saves a mark: the time up to which the channel's history is
+complete. One response lists as many channels. The marks of the least recently synced channels are dropped first."""
 
 MAX_MARKS: Final = 131_072
 """Maximum number of marks of the channels of all peers together: 13 MB on disk, in one file. The marks of the least

@@ -37,8 +37,8 @@ MAX_POST_REMEMBERED_SIZE_BYTES: Final = 4_096
 """Largest post in the cache of decoded posts. The whole cache occupies at most 4 MB."""
 
 MAX_ROWS_REMEMBERED: Final = 4_096
-"""Maximum number of counts, sums and folds that a writer caches between batches: as many as a few hundred single posts
-change."""
+"""Maximum number of counts, sums and folds that a writer caches between batches. A few hundred batches of one post
+change as many."""
 
 MAX_ROW_REMEMBERED_SIZE_BYTES: Final = 2_048
 """Largest row in the cache of a writer. The cache occupies at most 8 MB. Larger rows are read again."""
@@ -47,8 +47,8 @@ MAX_GROUPS_REMEMBERED: Final = 64
 """Maximum number of channels whose heads a writer caches: more channels than one user usually writes to in turn."""
 
 MAX_GROUP_ROWS_REMEMBERED: Final = 256
-"""Maximum number of cached heads of one channel, including missing posts. The heads of all channels occupy some 4 MB.
-The heads of a channel with more of them are read each time."""
+"""Maximum number of heads and missing posts of one channel that a writer caches. The cached heads of all channels
+occupy some 4 MB. If a channel has more, the writer reads its heads each time."""
 
 MAX_OWN_CLOCK_STEP_MS: Final = 60_000
 """How far a new post of the local user may be dated ahead of the clock, to keep the posts in order. A larger difference
@@ -161,11 +161,12 @@ MAX_SEARCH_TERMS: Final = 32
 """Maximum number of words and phrases in one search query. A text must contain all of them."""
 
 MAX_SEARCH_RANKED: Final = 20_000
-"""Newest matching texts that are ranked. Each costs one or two microseconds, and a common word occurs in every fifth
-text."""
+"""Maximum number of matching texts that a search ranks: the newest. Each costs one or two microseconds, and a common
+word occurs in every fifth text."""
 
 SEARCH_CATCH_UP_S: Final = 2.0
-"""Time that a search spends on indexing new posts before it answers: 100,000 posts."""
+"""Maximum time that a search spends on indexing new posts before it answers. It can index 100,000 posts in this
+time."""
 
 MAX_REJECTED_REMEMBERED: Final = 100_000
 """Maximum number of hashes of rejected posts of dropped users and channels, 200 bytes each, so that they are not
@@ -176,8 +177,8 @@ MAX_BLOCKED_ACTIONS: Final = 1_000
 remembered. The user can backdate any number of them."""
 
 MAX_CONSENTS_REMEMBERED: Final = 64
-"""Latest statements about roles of one user that are remembered without their post/infos, about 150 bytes each. A
-blocked user therefore cannot fill the disk with post/infos."""
+"""Maximum number of statements of one user about accepting roles that are stored without their post/infos, about 150
+bytes each. The latest are kept. So a blocked user cannot fill the disk with post/infos."""
 
 MAX_SEED_ACTS_KEPT: Final = 10_000
 """Maximum number of actions dated after the revocation of a moderation seed that remain applied, 32 bytes each: the
@@ -233,7 +234,8 @@ RETENTION_PAUSE_RATIO: Final = 4.0
 """Pause after a write that removes old posts, as a multiple of the duration of the write."""
 
 RETENTION_COMPACT_SHARE: Final = 0.1
-"""Share of removed posts before `serve` compacts the store. LevelDB alone may keep removed rows for months."""
+"""Share of the posts that `serve` removes before it compacts the store. Without compaction, LevelDB may keep removed
+rows for months."""
 
 IMPORT_BATCH_POSTS: Final = 100
 """Posts of chat logs in one write. Other writes wait for it."""
