@@ -1,8 +1,9 @@
 """The materialized views of cablestore, one file each, and the catalog that lists them.
 
-A new view is one file here and one line in the catalog. Its rows are stored, removed, rebuilt, checked and counted with
-its functions, and the table in docs/INDEXES.md is generated from it. `cablestore.index.view` defines the requirements
-of these functions. docs/INDEXES.md explains how to add a view.
+A new view is one file here and one line in the catalog. The functions of a view are used to store, remove, rebuild,
+check and count its rows. `cablestore.index.view` defines the requirements of these functions. The table in
+docs/INDEXES.md is generated from the catalog and from the docstrings of the views. docs/how-to/write-a-view.md
+describes how to write a view.
 """
 
 if __name__ != "cablestore.views":

@@ -1,7 +1,7 @@
 """Activity: numbers of live posts by day and by channel (tallies).
 
     !activity!day!<day, 9 digits, 0 is 1970-01-01> -> msgpack list of counts by number of post type
-    !activity!channel!<channel>                    -> the same, for the types that are posted to a channel
+    !activity!channel!<channel>                    -> the same, only for texts, topics, joins and leaves
 
 A list contains the counts of types 0 to 9, and further counts up to the last that is not 0.
 

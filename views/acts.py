@@ -45,7 +45,10 @@ _ONE_END: Final = _HEAD_SIZE + HASH_SIZE_BYTES
 
 
 def rows(post: Post) -> list[Row]:
-    """Return the row of a post/info or of an action, and a row for each user that the action blocks or unblocks."""
+    """Return the row of a post/info or of an action, and a row for each user that the action blocks or unblocks.
+
+    Other posts and local-only posts have no rows.
+    """
     said = consent_of(post)
     if said is not None:
         return [(CONSENT_PREFIX + post.author_hex + b"!" + post.sort_time, pack((said.hash, said.accepts)))]
@@ -109,19 +112,19 @@ def _damaged() -> CorruptStoreError:
 
 
 def roles_of(reader: Reader, author: bytes) -> Iterator[ModerationAct]:
-    """Yield each post/role of an author that is not local-only, oldest first."""
+    """Yield each post/role by an author, oldest first, without local-only posts."""
     for _, record in reader.prefix(ROLE_PREFIX + author.hex().encode() + b"!"):
         yield act_in(record)
 
 
 def actions_of(reader: Reader, author: bytes) -> Iterator[bytes]:
-    """Yield the records of an author's actions that are not local-only, oldest first."""
+    """Yield the records of an author's actions, oldest first, without local-only posts."""
     for _, record in reader.prefix(ACTION_PREFIX + author.hex().encode() + b"!"):
         yield record
 
 
 def blocks_on(reader: Reader, user: bytes) -> Iterator[ModerationAct]:
-    """Yield each post/block and post/unblock that targets a user, oldest first."""
+    """Yield each post/block and post/unblock that targets a user, in order of time, without local-only posts."""
     for _, record in reader.prefix(BLOCK_PREFIX + user.hex().encode() + b"!"):
         yield act_in(record)
 
@@ -150,8 +153,8 @@ def all_consents_of(reader: Reader, user: bytes) -> Iterator[Consent]:
 def has_declined(reader: Reader, user: bytes, remembered: Iterable[Consent] | None = None) -> bool:
     """Return True if a user declines roles now.
 
-    `remembered` are the user's remembered statements, by default the statements in the store. Of the stored post/infos,
-    only the latest is read: it is signed, and overrides all earlier ones.
+    `remembered` contains the user's statements whose post/infos are not stored. If it is None, they are read from the
+    store. Of the stored post/infos, only the latest matters, because it is signed.
     """
     remembered = remembered_consents(reader, user) if remembered is None else remembered
     latest = reader.last(CONSENT_PREFIX + user.hex().encode() + b"!")
@@ -160,7 +163,7 @@ def has_declined(reader: Reader, user: bytes, remembered: Iterable[Consent] | No
 
 
 def may_change_roles(reader: Reader, info: Post) -> bool:
-    """Return True if a stored post/info may change roles. For a change of name, two rows are read.
+    """Return True if a stored post/info may change roles.
 
     Roles may change if the author starts or stops declining roles with this post/info. Roles may also change if the
     post/info is not the author's latest post/info.
@@ -175,7 +178,7 @@ def may_change_roles(reader: Reader, info: Post) -> bool:
 
 
 def roles_for(reader: Reader, user: bytes) -> Iterator[ModerationAct]:
-    """Yield each post/role for a user that is not local-only. This reads all roles."""
+    """Yield each post/role that gives a role to a user, without local-only posts. This reads the roles of all users."""
     for _, record in reader.prefix(ROLE_PREFIX):
         if user in targets_in(record):
             yield act_in(record)

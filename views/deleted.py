@@ -1,23 +1,23 @@
 """Deleted: the tombstone of every deletion. It waits for its target, or keeps data that must outlive the target.
 
-    !chat!deleted!<target hash>!<author> -> msgpack [time, hash of the post/delete, nil or [type, time, channel, links]]
-                                             and, if later deletions exist, a list of their [time, hash]
+    !chat!deleted!<target hash>!<author> -> msgpack [time, hash of the post/delete, nil or [type, time, channel, links]], with a 4th item, a list of [time, hash], if the author deleted the post again later
     !chat!target!<target hash>           -> empty (fold), if the target has tombstones
 
-cable-core has `!chat!deleted!<hash> -> 1`. That row has two faults. With a deletion that arrives before its target,
-users could delete posts of other users. And the links of the deleted post, on which the histories of other posts
-depend, are lost.
+cable-core has `!chat!deleted!<hash> -> 1`. That row has two faults. Anybody could delete a post of another user with a
+post/delete that arrives before the post. And the row loses the links of the deleted post, on which the histories of
+other posts depend.
 
 If an author deletes a post several times, the earliest deletion counts, by (timestamp, hash). The next post/deletes, at
 most MAX_DELETIONS_LISTED in all, are kept because a channel's history lists them too (wire.md 6.3.2.3). Most new posts
-are not targets of a deletion: the second row shows this in one look-up by hash.
+are not targets. For these, one look-up of `!chat!target!<hash>` is sufficient.
 
 Tombstones are not a fold: their skeletons come from removed posts, so the remaining posts do not determine them. A
 rebuild only needs the posts and the tombstones.
 
-If the store had the post, the skeleton contains the fields of the post. Otherwise it is a claim of another store: for
-each claimed author, the skeleton with the smallest encoding. Such a row depends on the claims and not on their order.
-The post replaces it when it arrives, even if its author deleted it.
+If the store had the post, the skeleton contains the fields of the post. Otherwise the skeleton is a claim of another
+store. If several skeletons are claimed for one author, the skeleton with the smallest encoding is kept, so the order in
+which claims arrive has no effect. When the post itself arrives, its fields replace the claim, although the post is
+deleted.
 """
 
 from typing import Final

@@ -1,7 +1,8 @@
 """Views of installed packages, declared as entry points of the group `cablestore.views`.
 
 An entry point is a `View` or a list of views. The command line and Spark's workers add these views to cablestore's own.
-Code of views is loaded only from entry points: a store's folder contains names of views, but not of modules.
+A store's folder contains names of views, but not names of modules, so opening a store does not load code that it
+selects.
 """
 
 from collections.abc import Callable
@@ -42,7 +43,7 @@ def _load(point: EntryPoint) -> tuple[View, ...]:
 
 
 def why_not_loaded(load: Callable[[], Catalog]) -> str | None:
-    """Return why this process cannot use a catalog from another process, None if it can."""
+    """Return why this process cannot use the catalog of another process that `load` returns, None if it can."""
     try:
         catalog = load()
     except (ImportError, AttributeError) as error:

@@ -2,7 +2,7 @@
 
     !link!<linked hash>!<channel>!<linking hash>          -> empty, for post/text, post/topic, post/join and post/leave
     !link!<linked hash>!<channel>!<linking hash>!<author> -> empty, for such posts that their author deleted
-    !head!<channel>!<hash>                                -> one byte, a sum of 1 stored, 2 linked to, 4 deleted (fold)
+    !head!<channel>!<hash>                                -> one byte, a sum: 1 if stored or deleted, 2 if linked to, 4 if deleted (fold)
 
 A head is a post to which no post of its channel links (wire.md 5.1.2.1). Links from other channels do not count.
 Otherwise posts outside a channel could remove its heads.
@@ -104,9 +104,10 @@ def stored_value(part: bytes) -> bytes | None:
 
 
 def absent_part(reader: Reader, key: bytes, part: bytes) -> bytes | None:
-    """Return the part of a missing row: settled if the post is stored, None (unknown) otherwise.
+    """Return the present value of a post without a row: settled if the post is stored in the channel, otherwise None.
 
-    A post that is being added was unknown before.
+    `part` will be merged into this value. If it contains the bit of a stored or deleted post, the post is new, and
+    the value is None.
     """
     if part[0] & _HERE:
         return None
@@ -117,7 +118,7 @@ def absent_part(reader: Reader, key: bytes, part: bytes) -> bytes | None:
 
 
 def refold(reader: Reader, key: bytes) -> bytes | None:
-    """Compute the part again from the post, the links to it, and its tombstones. Return None without any of these."""
+    """Compute the part again from the post, the links to it, and its tombstones. Return None if none of these exist."""
     channel_key, digest = _split(key)
     bits = 0
     if next(reader.prefix(LINK_PREFIX + digest.hex().encode() + b"!" + channel_key + b"!"), None) is not None:
@@ -170,12 +171,12 @@ def is_head(reader: Reader, post: Post) -> bool:
 
 
 def is_missing(reader: Reader, post: Post) -> bool:
-    """Return True if posts of its channel link to a post that the store has never had."""
+    """Return True if the store has never had a post, but posts of the post's channel link to it."""
     return reader.get(b"%b%b!%b" % (HEAD_PREFIX, post.channel_key, post.hash_hex)) == _BYTE[_LINKED]
 
 
 def missing(reader: Reader, channel: str) -> Iterator[bytes]:
-    """Yield the hashes to which posts of the channel link and that the store has never had in this channel."""
+    """Yield each hash to which posts of the channel link, but whose post the channel has never had in this store."""
     for digest, bits in _unsettled(reader, channel):
         if bits == _LINKED:
             yield digest

@@ -7,8 +7,8 @@ A moment is 8 bytes of timestamp and 32 of hash, big-endian, so that the greater
 pair is the latest of the user's joins, leaves, texts and topics in the channel. Only a leave ends membership. The
 second pair is the latest join or leave, for channel state answers, or zeros if neither exists.
 
-cable-core stores 1 or 0, so the post that arrived last counts. With a moment in the value, the newest post counts, in
-whatever order the posts arrive.
+cable-core stores 1 or 0, and the last arrival counts. Because the value contains the moment, the newest post counts, in
+any order of arrival.
 """
 
 from collections.abc import Callable, Iterator
@@ -56,7 +56,7 @@ def parts(post: Post) -> list[Row]:
 
 
 def merge(a: bytes, b: bytes) -> bytes:
-    """Return the later first pair and the later second pair."""
+    """Return the later of the two first pairs, then the later of the two second pairs."""
     return max(a[:_SIZE], b[:_SIZE]) + max(a[_SIZE:], b[_SIZE:])
 
 
@@ -75,7 +75,7 @@ def _part(post_type: int, when: bytes) -> bytes:
 
 
 def is_member(value: bytes) -> bool:
-    """Return True if a row with this value makes its user a member."""
+    """Return True if the row with this value describes a member: the user's latest post is not a post/leave."""
     return value[_SIZE - 1 : _SIZE] != _LEFT
 
 

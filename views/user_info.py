@@ -37,7 +37,7 @@ def info_of(post: Post) -> bytes:
 
 
 def latest(reader: Reader, author: bytes) -> tuple[Info, bytes] | None:
-    """Return the properties of a user and the hash of the post/info that sets them, or None if it does not exist."""
+    """Return the latest properties of a user and the hash of their post/info, None if the user has no post/info."""
     value = reader.get(LATEST_PREFIX + author.hex().encode())
     if value is None:
         return None
@@ -50,7 +50,7 @@ def latest(reader: Reader, author: bytes) -> tuple[Info, bytes] | None:
 
 
 def latest_hash(reader: Reader, author: bytes) -> bytes | None:
-    """Return the hash of a user's latest post/info, or None if it does not exist."""
+    """Return the hash of a user's latest post/info, None if the user has no post/info."""
     value = reader.get(LATEST_PREFIX + author.hex().encode())
     return None if value is None else split_latest(value)[0]
 

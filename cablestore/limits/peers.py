@@ -31,8 +31,8 @@ MAX_LIVE_CHANNELS: Final = 1_024
 channels every minute."""
 
 MAX_UNSEEN_CHANNELS: Final = 65_536
-"""Maximum number of channels without stored posts that one peer lists and that are requested from it: 10 MB of memory.
-A channel stops counting when its first post is stored."""
+"""Maximum number of the channels listed by one peer that are requested from it although no post of them is stored: 10
+MB of memory. A channel no longer counts when its first post is stored."""
 
 LIST_EVERY_S: Final = 10.0
 """Interval of channel list requests to a peer. Other cablestores announce new channels, so a node requests their lists
@@ -103,16 +103,16 @@ ROUTE_HASHES_REMEMBERED: Final = 10_000
 hash may be forwarded twice."""
 
 MAX_PENDING_HASHES_PER_PEER: Final = 65_536
-"""Maximum number of hashes of one peer that wait to be fetched, 10 MB. The next pass finds the peer's further posts
-again."""
+"""Maximum number of hashes of one peer that wait to be fetched, 10 MB. Further posts of the peer are found by the next
+scan of its history."""
 
 MAX_HASHES_REMEMBERED: Final = 65_536
 """Maximum number of hashes of posts that disconnected peers did not deliver, 6 MB. They are requested from the next
 peers at once. The oldest are forgotten first."""
 
 MAX_RECEIVED_REMEMBERED: Final = 4_096
-"""Maximum number of a peer's latest posts that the node remembers, 400 kB. They are not announced to the peer. The peer
-ignores announcements of its older posts."""
+"""Maximum number of remembered posts that one peer sent, 400 kB. The node does not announce them to this peer. If the
+node has forgotten an older post and announces it, the peer ignores the announcement."""
 
 FETCH_POSTS: Final = 500
 """Posts in one post request of a node: an answer of some 120 kB. A slow link uses shorter requests."""
@@ -147,10 +147,11 @@ MAX_OVERLAP_POSTS: Final = 256
 """Maximum number of posts of a channel that a peer without reconciliation lists again after a reconnection: 8 kB."""
 
 BACKGROUND_PAGE_HASHES: Final = 256
-"""Hashes in one page of the full pass in the background: eight seconds at its rate."""
+"""Hashes in one page of a background scan of a peer's history. At BACKGROUND_HASHES_PER_S, a page takes eight
+seconds."""
 
 BACKGROUND_HASHES_PER_S: Final = 32
-"""Rate of the full pass in the background, 1 kB/s. A million posts take nine hours."""
+"""Rate of a background scan of a peer's history, 1 kB/s. A million posts take nine hours."""
 
 RESERVED_DESCRIPTORS: Final = 512
 """File descriptors reserved for LevelDB tables, commands, metrics and files being written, but at most half of the
@@ -161,8 +162,8 @@ MAX_EARLY_POSTS: Final = 16_384
 are more, the channels of all peers are requested again instead."""
 
 MAX_MARKS_PER_PEER: Final = 65_536
-"""Maximum number of marks of the channels of one peer: as many as one response lists. A mark records up to when a
-channel's history is stored. The marks of the least recently synced channels are dropped first."""
+"""Maximum number of channels of one peer for which a node saves a mark: the time up to which the channel's history is
+complete. One response lists as many channels. The marks of the least recently synced channels are dropped first."""
 
 MAX_MARKS: Final = 131_072
 """Maximum number of marks of the channels of all peers together: 13 MB on disk, in one file. The marks of the least
@@ -328,8 +329,8 @@ PART_SIZE_ANSWERED_BYTES: Final = 262_144
 """Bytes of posts read for one peer in a turn. The next peer follows."""
 
 PARTS_SHRINK: Final = 64
-"""Divisor of the next part for a peer that reads slowly: 31 hashes or 4 kB of posts. Each part that the peer reads at
-once doubles the next part."""
+"""Divisor for the size of the next part of an answer if the peer reads slowly. The part then has 31 hashes or 4 kB of
+posts. Each part that the peer reads at once doubles the size of the next part."""
 
 MAX_RATES_REMEMBERED: Final = 65_536
 """Maximum number of authors and addresses whose posts per minute are counted, 15 MB. The least recently active are

@@ -124,4 +124,4 @@ TALK_SLOW_BYTES_PER_S: Final = 500
 """Minimum transfer rate while waiting for the peer. A conversation below it is slow. A 2G link is faster."""
 
 GREETING_TIMEOUT_S: Final = 5.0
-"""Maximum time to recognize the peer of a connection for one reconciliation over Cable as a cablestore."""
+"""Maximum time to recognize a peer as cablestore on a connection that is opened for one reconciliation over Cable."""

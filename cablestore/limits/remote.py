@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 MAX_REMOTE_CLIENTS: Final = 64
-"""Maximum number of programs and commands that use one store of another process at the same time. The same number may
-wait for a connection. Each occupies up to four threads of that process during calls, and a `log --follow` may run for
-days."""
+"""Maximum number of programs and commands that use a store through the process that has it open, at the same time. The
+same number may wait for a connection. Each occupies up to four threads of that process during calls, and a `log
+--follow` may run for days."""
 
 MAX_REMOTE_CALLS: Final = 64
 """Maximum number of concurrent calls of one program, one in each thread. Further threads of the program wait; a foreign

@@ -20,8 +20,8 @@ MAX_DELETIONS_WRITTEN: Final = 1_000
 """Maximum number of hashes in one new post/delete, 32 kB. More hashes are written as several posts."""
 
 MAX_DELETIONS_LISTED: Final = 8
-"""Maximum number of post/deletes that a channel's history lists for one post deleted by its author, earliest first. One
-is enough; two devices may each write one."""
+"""Maximum number of post/deletes for one deleted post that the channel's history contains, earliest first. One deletes
+the post, but two devices of its author may each write one."""
 
 MAX_BATCH_POSTS: Final = 1_000
 """Maximum number of posts in one atomic write. Larger calls are split, because a batch is held in memory until it is
@@ -37,8 +37,8 @@ MAX_POST_REMEMBERED_SIZE_BYTES: Final = 4_096
 """Largest post in the cache of decoded posts. The whole cache occupies at most 4 MB."""
 
 MAX_ROWS_REMEMBERED: Final = 4_096
-"""Maximum number of counts, sums and folds that a writer caches between batches: as many as a few hundred single posts
-change."""
+"""Maximum number of counts, sums and folds that a writer caches between batches. A few hundred batches of one post
+change as many."""
 
 MAX_ROW_REMEMBERED_SIZE_BYTES: Final = 2_048
 """Largest row in the cache of a writer. The cache occupies at most 8 MB. Larger rows are read again."""
@@ -47,16 +47,16 @@ MAX_GROUPS_REMEMBERED: Final = 64
 """Maximum number of channels whose heads a writer caches: more channels than one user usually writes to in turn."""
 
 MAX_GROUP_ROWS_REMEMBERED: Final = 256
-"""Maximum number of cached heads of one channel, including missing posts. The heads of all channels occupy some 4 MB.
-The heads of a channel with more of them are read each time."""
+"""Maximum number of heads and missing posts of one channel that a writer caches. The cached heads of all channels
+occupy some 4 MB. If a channel has more, the writer reads its heads each time."""
 
 MAX_OWN_CLOCK_STEP_MS: Final = 60_000
 """How far a new post of the local user may be dated ahead of the clock, to keep the posts in order. A larger difference
 means that the clock was set back."""
 
 MAX_POSTS_IN_THE_WAY_LISTED: Final = 8
-"""Maximum number of posts that an error lists if the user's posts are dated too far ahead for a new post to replace
-them. Their hashes fit into one `delete` command."""
+"""Maximum number of the user's posts that one error lists because they are dated too far ahead to be replaced. The user
+can delete them with one command."""
 
 MENTION_TOLERANCE_MS: Final = 5_400_000
 """A message mentions a user if the user has the name within this time before or after the message: an hour and a half.
@@ -67,19 +67,20 @@ CLOCK_TOLERANCE_MS: Final = 600_000
 less than a second, clocks set by hand by a few minutes."""
 
 MIN_CLOCK_WITNESSES: Final = 2
-"""Minimum number of users whose texts must show that the local clock is wrong. A single user may be wrong or lie."""
+"""Number of users whose texts must show that the local clock is wrong before it is reported. The clock of a single user
+may be wrong, or the user may lie."""
 
 CLOCK_MEMORY_MS: Final = 14_400_000
-"""Maximum age of a user's text whose answers can show that the local clock is ahead: four hours. An older error may be
-corrected by now."""
+"""Maximum age of the local user's texts whose answers can show that the local clock is ahead: four hours. The clock may
+have been corrected since it dated older texts."""
 
 MAX_CLOCK_TEXTS_READ: Final = 200
 """Maximum number of latest texts that are read to compare clocks, in some milliseconds. A user who writes more texts than
 this hides the texts of other users."""
 
 CAUSAL_SKEW_MS: Final = 604_800_000
-"""How far before the window of a page links are followed: an ancestor there may claim a later time than the post. See
-`cablestore.store.causal_order`."""
+"""How far before a time window causal order follows links: a week. It does not find ancestors that are reached only
+through older posts. See `cablestore.store.causal_order`."""
 
 MAX_LINKS_FOLLOWED: Final = 32
 """Maximum number of links that a page in the middle of a channel follows to find answers that are dated before their
@@ -94,8 +95,8 @@ MAX_ROWS_AHEAD: Final = 32
 later, the page looks up the links to each message."""
 
 MAX_ARRIVALS_FOLLOWED: Final = 64
-"""Maximum number of posts that may arrive between two pages before the cached message order is dropped; each of them is
-read. A post that is not the latest of its channel drops the cache too."""
+"""Maximum number of posts that may arrive between two pages without invalidating the cached message order. The second
+page reads each of them. The cache is also invalid if one of them is not the latest post of its channel."""
 
 MAX_KNOWN_POSITIONS: Final = 200_000
 """Maximum number of messages whose position in the order a store caches, about 100 bytes each. The cache is cleared
@@ -160,11 +161,12 @@ MAX_SEARCH_TERMS: Final = 32
 """Maximum number of words and phrases in one search query. A text must contain all of them."""
 
 MAX_SEARCH_RANKED: Final = 20_000
-"""Maximum number of matching texts that a search ranks: the newest. Each costs one or two microseconds, and a common word
-occurs in every fifth text."""
+"""Maximum number of matching texts that a search ranks: the newest. Each costs one or two microseconds, and a common
+word occurs in every fifth text."""
 
 SEARCH_CATCH_UP_S: Final = 2.0
-"""Time that a search spends on indexing new posts before it answers: 100,000 posts."""
+"""Maximum time that a search spends on indexing new posts before it answers. It can index 100,000 posts in this
+time."""
 
 MAX_REJECTED_REMEMBERED: Final = 100_000
 """Maximum number of hashes of rejected posts of dropped users and channels, 200 bytes each, so that they are not
@@ -175,18 +177,19 @@ MAX_BLOCKED_ACTIONS: Final = 1_000
 remembered. The user can backdate any number of them."""
 
 MAX_CONSENTS_REMEMBERED: Final = 64
-"""Maximum number of statements about roles of one user that are remembered without their post/infos, about 150 bytes
-each. Signed statements and later statements are preferred. A blocked user therefore cannot fill the disk."""
+"""Maximum number of statements of one user about accepting roles that are stored without their post/infos, about 150
+bytes each. The latest are kept. So a blocked user cannot fill the disk with post/infos."""
 
 MAX_SEED_ACTS_KEPT: Final = 10_000
 """Maximum number of actions dated after the revocation of a moderation seed that remain applied, 32 bytes each: the
 earliest actions that applied at the revocation. Posts are dated at most a week ahead, so there are few."""
 
 SEGMENT_SIZE_BYTES: Final = 67_108_864
-"""Size of one file of an export. A task of the Spark job reads a whole file."""
+"""Size at which a file of an export ends. A task of the Spark job reads a whole file."""
 
 MAX_TEXT_FILE_SIZE_BYTES: Final = 1_048_576
-"""Largest file with settings, a key or a seed that is read. An endless device would fill the memory."""
+"""Largest file with settings, a key or a seed that is read. Without this limit, a path to an endless device would fill
+the memory."""
 
 SEGMENT_BLOCK_SIZE_BYTES: Final = 1_048_576
 """Size of the posts or rows in one block of a segment. A reader holds one block in memory."""
@@ -231,14 +234,15 @@ RETENTION_PAUSE_RATIO: Final = 4.0
 """Pause after a write that removes old posts, as a multiple of the duration of the write."""
 
 RETENTION_COMPACT_SHARE: Final = 0.1
-"""Share of removed posts before `serve` compacts the store. LevelDB alone may keep removed rows for months."""
+"""Share of the posts that `serve` removes before it compacts the store. Without compaction, LevelDB may keep removed
+rows for months."""
 
 IMPORT_BATCH_POSTS: Final = 100
 """Posts of chat logs in one write. Other writes wait for it."""
 
 MAX_PERIODS_KEPT: Final = 1_000
-"""Maximum number of periods of each unit whose last restore point a backup keeps. Each run reads the list of files of
-every point."""
+"""Maximum number of hours, days, weeks, months or years for each of which a backup keeps the last restore point. Each
+run of the backup reads the list of files of every point."""
 
 MAX_RUN_SIZE_BYTES: Final = 67_108_864
 """Maximum size of the pieces of rows that a rebuild, a check or a task holds in memory before it writes a run. Python
@@ -281,5 +285,5 @@ MAX_LOG_XZ_MEMORY_SIZE_BYTES: Final = 134_217_728
 """Maximum memory for unpacking xz. The strongest preset of xz needs 65 MB, but a file may request 4 GB."""
 
 MAX_LOGS_HELD_SIZE_BYTES: Final = 67_108_864
-"""Maximum size of the packed logs of an archive held in memory until logs of earlier days, stored after them, are read.
-If they do not fit, the archive is read again."""
+"""Maximum size of the packed logs that are held in memory while an archive is read, because logs of earlier days follow
+later in the archive. If they do not fit, the archive is read again."""
