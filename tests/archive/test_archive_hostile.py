@@ -311,7 +311,7 @@ def sized(field: int, size_bytes: int) -> bytes:
         (sized(1, 2**62), "is truncated"),
         (sized(1000, 2**31 - 1), "is truncated"),
         (sized(1000, len(NESTED)) + NESTED, "invalid SignedStatement"),
-        (b"\x0a\x00" * 5_000_000, "more than 65536 archives"),
+        (b"\x0a\x00" * 5_000_000, "too many archives in the index: the maximum is 65536"),
         (b"\x0a\x00" * 60_000, "is not signed"),
     ],
     ids=["an endless entry", "an endless statement", "a nested statement", "empty entries", "fewer"],

@@ -268,7 +268,7 @@ def typed_and_printed(session: str) -> list[tuple[str, str]]:
 def test_the_commands_of_the_peer_page_work(peers: Peers) -> None:
     commands = list[str]()
     for step in re.split(r"^## Step \d", (ROOT / PEER).read_text(), flags=re.MULTILINE)[1:]:
-        if "Stop both with Ctrl-C" in step:
+        if "Stop both peers with Ctrl-C" in step:
             peers.stop()
         for session in re.findall(r"```console\n(.*?)```", step, flags=re.DOTALL):
             for command, printed in typed_and_printed(session):

@@ -181,4 +181,4 @@ def test_posts_of_a_newer_type_are_not_reported_as_damage(
 def test_the_documents_of_a_post_type_are_generated(tmp_path: Path) -> None:
     tree = tree_with_a_reaction(tmp_path)
     run_in(tree, "docs/tables.py")
-    assert "number of post/reaction in it" in (tree / "docs" / "reference" / "tables.md").read_text()
+    assert "number of post/reaction in the channel" in (tree / "docs" / "reference" / "tables.md").read_text()
