@@ -12,7 +12,8 @@ MAX_TORRENT_SIZE_BYTES: Final = 68_719_476_736
 claim any size."""
 
 MAX_METAINFO_SIZE_BYTES: Final = 16_777_216
-"""Maximum size of the metadata of one torrent. The largest torrent needs 20 bytes for each piece: 13.4 MB."""
+"""Maximum size of the metadata of one torrent. The metadata of the largest torrent has 20 bytes for each piece: 13.4
+MB."""
 
 MAX_INDEX_SIZE_BYTES: Final = 67_108_864
 """Maximum size of one archive index, which a reader loads into memory: 100 bytes for each piece of the largest torrent.

@@ -188,7 +188,7 @@ MAX_PEERS_PER_ADDRESS: Final = 256
 behind a router."""
 
 MAX_HANDSHAKES: Final = 64
-"""Maximum number of concurrent handshakes. A peer that sends 48 bytes costs a millisecond of arithmetic."""
+"""Maximum number of concurrent handshakes. The first 48 bytes of a peer cost the node a millisecond of arithmetic."""
 
 MAX_HANDSHAKES_PER_ADDRESS: Final = 16
 """Maximum number of concurrent handshakes with one address, so that a peer that completes none does not lock out
@@ -280,7 +280,8 @@ BLOCK_NOTICE_S: Final = 10.0
 """Time for a blocked peer to fetch the post/block that notifies it (moderation.md 5.1.4)."""
 
 DIALECT_WAIT_S: Final = 0.5
-"""Time for a peer to send first if this node uses draft 8. A message of draft 8 crashes an existing client."""
+"""Time that a node of the dialect `draft8` waits for a new peer to send first. If the node sent first, a message of
+draft 8 could crash an existing client."""
 
 SLOW_READER_SIZE_BYTES: Final = 16_384
 """Maximum number of bytes queued to a peer while the node still reads the store to answer it. So requests of this node
@@ -323,10 +324,11 @@ ROWS_IN_ADVANCE: Final = 1_000_000
 """Rows that a peer may read at once after a pause: the whole history of a large channel."""
 
 PART_ROWS_ANSWERED: Final = 2_000
-"""Hashes or names read for one peer in a turn, 2 ms. The next peer follows."""
+"""Maximum number of hashes or names that are read for one peer in its turn, in some 2 ms. Then the next peer has its
+turn."""
 
 PART_SIZE_ANSWERED_BYTES: Final = 262_144
-"""Bytes of posts read for one peer in a turn. The next peer follows."""
+"""Maximum size of the posts that are read for one peer in its turn. Then the next peer has its turn."""
 
 PARTS_SHRINK: Final = 64
 """Divisor for the size of the next part of an answer if the peer reads slowly. The part then has 31 hashes or 4 kB of

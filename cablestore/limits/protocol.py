@@ -39,14 +39,14 @@ MAX_FUTURE_MS: Final = 604_800_000
 # --- of cable.js ---------------------------------------------------------------------------------
 
 MAX_CABLE_JS_CHANNEL_SIZE_BYTES: Final = 64
-"""Maximum size of a channel's name in UTF-8. For this limit and the next three, cable.js counts bytes instead of code
-points."""
+"""Maximum size of a channel's name in UTF-8 that cable.js accepts. cable.js counts bytes instead of code points."""
 
 MAX_CABLE_JS_NAME_SIZE_BYTES: Final = 32
-"""Maximum size of a user's name in UTF-8."""
+"""Maximum size of a user's name in UTF-8 that cable.js accepts. cable.js counts bytes instead of code points."""
 
 MAX_CABLE_JS_TOPIC_SIZE_BYTES: Final = 512
-"""Maximum size of a topic in UTF-8."""
+"""Maximum size of a topic in UTF-8 that cable.js accepts. cable.js counts bytes instead of code points."""
 
 MAX_CABLE_JS_REASON_SIZE_BYTES: Final = 128
-"""Maximum size of the reason of a moderation post in UTF-8."""
+"""Maximum size of the reason of a moderation post in UTF-8 that cable.js accepts. cable.js counts bytes instead of code
+points."""

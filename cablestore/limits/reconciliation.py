@@ -81,7 +81,8 @@ MAX_TALK_UNSENT: Final = 10_000
 it pauses with fewer posts. So posts do not wait for the whole comparison."""
 
 MAX_TALK_UNASKED: Final = 100
-"""Number of unexpected posts that a side accepts before it ends the conversation. Honest peers send none."""
+"""Maximum number of unexpected posts that a side accepts from the other side. If there are more, it ends the
+conversation. Honest peers send none."""
 
 MAX_TALK_REPEATED: Final = 32
 """Maximum number of consecutive received posts that are already stored because another peer sent them meanwhile. At

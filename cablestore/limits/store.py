@@ -20,8 +20,8 @@ MAX_DELETIONS_WRITTEN: Final = 1_000
 """Maximum number of hashes in one new post/delete, 32 kB. More hashes are written as several posts."""
 
 MAX_DELETIONS_LISTED: Final = 8
-"""Maximum number of post/deletes for one deleted post that the channel's history contains, earliest first. One deletes
-the post, but two devices of its author may each write one."""
+"""Maximum number of post/deletes that the channel's history contains for one deleted post, earliest first. One
+post/delete is enough to delete the post, but two devices of its author may each write one."""
 
 MAX_BATCH_POSTS: Final = 1_000
 """Maximum number of posts in one atomic write. Larger calls are split, because a batch is held in memory until it is
@@ -37,8 +37,8 @@ MAX_POST_REMEMBERED_SIZE_BYTES: Final = 4_096
 """Largest post in the cache of decoded posts. The whole cache occupies at most 4 MB."""
 
 MAX_ROWS_REMEMBERED: Final = 4_096
-"""Maximum number of counts, sums and folds that a writer caches between batches. A few hundred batches of one post
-change as many."""
+"""Maximum number of counts, sums and folds that a writer caches between batches. A few hundred batches of one post each
+change about this number of rows."""
 
 MAX_ROW_REMEMBERED_SIZE_BYTES: Final = 2_048
 """Largest row in the cache of a writer. The cache occupies at most 8 MB. Larger rows are read again."""
@@ -48,7 +48,7 @@ MAX_GROUPS_REMEMBERED: Final = 64
 
 MAX_GROUP_ROWS_REMEMBERED: Final = 256
 """Maximum number of heads and missing posts of one channel that a writer caches. The cached heads of all channels
-occupy some 4 MB. If a channel has more, the writer reads its heads each time."""
+occupy some 4 MB. If a channel has more, the writer does not cache them, and reads its heads for each write."""
 
 MAX_OWN_CLOCK_STEP_MS: Final = 60_000
 """How far a new post of the local user may be dated ahead of the clock, to keep the posts in order. A larger difference
@@ -79,8 +79,8 @@ MAX_CLOCK_TEXTS_READ: Final = 200
 this hides the texts of other users."""
 
 CAUSAL_SKEW_MS: Final = 604_800_000
-"""How far before a time window causal order follows links: a week. It does not find ancestors that are reached only
-through older posts. See `cablestore.store.causal_order`."""
+"""How far before the start of a time window causal order follows links: a week. Causal order does not find ancestors
+that it can reach only through older posts. See `cablestore.store.causal_order`."""
 
 MAX_LINKS_FOLLOWED: Final = 32
 """Maximum number of links that a page in the middle of a channel follows to find answers that are dated before their
@@ -96,7 +96,8 @@ later, the page looks up the links to each message."""
 
 MAX_ARRIVALS_FOLLOWED: Final = 64
 """Maximum number of posts that may arrive between two pages without invalidating the cached message order. The second
-page reads each of them. The cache is also invalid if one of them is not the latest post of its channel."""
+page reads each of these posts. The cache is also invalid if one of these posts is not the latest post of its
+channel."""
 
 MAX_KNOWN_POSITIONS: Final = 200_000
 """Maximum number of messages whose position in the order a store caches, about 100 bytes each. The cache is cleared
@@ -238,15 +239,15 @@ RETENTION_COMPACT_SHARE: Final = 0.1
 rows for months."""
 
 IMPORT_BATCH_POSTS: Final = 100
-"""Posts of chat logs in one write. Other writes wait for it."""
+"""Number of posts that an import of chat logs stores in one write. Other writes wait until this write ends."""
 
 MAX_PERIODS_KEPT: Final = 1_000
 """Maximum number of hours, days, weeks, months or years for each of which a backup keeps the last restore point. Each
 run of the backup reads the list of files of every point."""
 
 MAX_RUN_SIZE_BYTES: Final = 67_108_864
-"""Maximum size of the pieces of rows that a rebuild, a check or a task holds in memory before it writes a run. Python
-needs twice as much memory."""
+"""Maximum size of the pieces of rows that a rebuild, a check or a task of a reindexing holds in memory before it writes
+them to a run, a sorted file. As Python objects, the pieces need twice as much memory."""
 
 MAX_BUCKET_SIZE_BYTES: Final = 33_554_432
 """Approximate size of the rows that the second step of a derivation sorts in memory at a time."""
