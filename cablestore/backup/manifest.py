@@ -138,7 +138,7 @@ class BackupManifest:
 
     @property
     def point_file(self) -> str:
-        """Name of the manifest's file after a later backup."""
+        """Name of the file in which this manifest is kept after a later backup."""
         return f"point-{self.time}.json"
 
     def of(self, kind: PieceKind) -> tuple[Piece, ...]:
@@ -301,7 +301,7 @@ def damaged_files(folder: ObjectFolder, manifest: BackupManifest, sizes: Mapping
 
 
 def load_key(folder: ObjectFolder) -> Identity:
-    """Return the key in a backup. Raises IdentityError."""
+    """Return the key pair in the key file of a backup. Raises IdentityError if the file is missing or invalid."""
     if not folder.is_local or not folder.exists(KEY_FILE):  # a device or pipe may never end
         raise IdentityError(f"{folder.file(KEY_FILE)} is missing or is not a file")
     return load_identity(folder.path / KEY_FILE)
@@ -312,7 +312,7 @@ def load_key(folder: ObjectFolder) -> Identity:
 
 @contextmanager
 def claimed(folder: ObjectFolder, *, to_write: bool = False) -> Iterator[None]:
-    """Lock the folder of a backup. Several readers may lock it at once. For a URI, only this machine is locked out.
+    """Lock the folder of a backup. Several readers may lock it at once. The lock of a URI affects only this machine.
 
     Raises BackupError if the folder is in use, or if a folder to read is missing. With `to_write`, the folder is
     created, and BackupError is raised like in `reject_other`.

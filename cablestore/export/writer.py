@@ -229,7 +229,7 @@ class ExportWriter:
     def _until_full(
         self, first: list[T], blocks: Iterator[list[T]], size_bytes: Callable[[T], int]
     ) -> Iterator[list[T]]:
-        """Yield the blocks of one segment."""
+        """Yield `first` and then `blocks`, until the segment is full. `size_bytes` returns the size of an item."""
         block: list[T] | None = first
         total = 0
         while block is not None:

@@ -66,7 +66,10 @@ def _places(outside: Path) -> Iterator[Path]:
 
 
 def make_locked(place: Path, prefix: str) -> TemporaryFolder:
-    """Create a folder in `place` that `remove_unused` keeps while it is used. Raises OSError."""
+    """Create and lock a folder in `place`, with a name that begins with `prefix`. Raises OSError.
+
+    `remove_unused` keeps the folder while it is locked.
+    """
     while True:
         path = Path(tempfile.mkdtemp(prefix=prefix, dir=place))
         with suppress(FileNotFoundError):  # another process removed it as left over
