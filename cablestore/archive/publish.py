@@ -148,7 +148,7 @@ class Publisher:
     def _index(
         self, verified: VerifiedIndex, entries: list[Entry], commitments: list[Commitment]
     ) -> tuple[bytes, list[bytes]]:
-        """Return the index by content id, verified as by a member, and the deletions that it leaves out."""
+        """Return the index by content id, verified as by a member, and the hashes of post/deletes that do not fit."""
         index = make_index(verified.index.profile, entries)
         data, left_out = encode_signed_index(
             index, commitments, self.identity, self.dialect, verified.deletions, self.key

@@ -30,7 +30,10 @@ _WITHOUT_CHANNEL: Final = frozenset({DELETE, INFO})
 
 
 def by_week(lists: Iterable[list[bytes]], now_ms: int) -> Iterator[tuple[Period, list[bytes]]]:
-    """Yield the records of each week that has posts and was over at `now_ms`, oldest first."""
+    """Yield each week that has posts and ended by `now_ms`, with the records of its posts, oldest first.
+
+    `lists` contain records in order of time and hash.
+    """
     period, end, week = Period(0, 0), b"", list[bytes]()
     for records in lists:
         at = 0

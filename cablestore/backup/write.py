@@ -289,8 +289,8 @@ def _posts_since(
 ) -> list[Piece] | None:
     """Write the posts that changed since `last`. Return all pieces of posts: unchanged, changed and new.
 
-    Return None if all posts must be written: if a backup cannot extend `last`, or if the pieces do not contain all posts
-    of the store.
+    Return None if all posts must be written: if a backup cannot extend `last`, or if the pieces do not contain all
+    posts of the store.
     """
     if not _continues(reader, last):
         return None

@@ -211,7 +211,7 @@ def _plain(data: bytes, key: bytes | None) -> bytes:
 
 
 def _parts(plain: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the encoded archives and the signed statement of an index, each with its field number.
+    """Yield the encoded entries and the signed statement of an index, each as (field number, value).
 
     Raises ArchiveError for unknown fields and if there are too many archives.
     """
@@ -235,7 +235,7 @@ def _signed_in(plain: bytes) -> SignedStatement:
 
 
 def _decoded(plain: bytes, profile: Profile, data_size_bytes: int | None, stated: frozenset[str] | None) -> Index:
-    """Decode the document of an index. With `stated`, an archive with any other id is rejected before it is decoded."""
+    """Decode the document of an index. With `stated`, an entry whose id is not in `stated` is rejected unread."""
     entries: dict[str, Entry] = {}
     signed: SignedStatement | None = None
     for field, value in _parts(plain):
