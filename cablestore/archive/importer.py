@@ -93,7 +93,7 @@ def store_deletions(store: CableStore, deletions: list[bytes]) -> list[bytes]:
 
 
 def _held_targets(reader: Reader, posts: Iterable[Post]) -> list[bytes]:
-    """Return the hashes of the stored posts that these post/deletes delete: their targets, if by the same author."""
+    """Return the hashes of stored posts that the post/deletes in `posts` delete: targets by the post/delete's author."""
     targets = ((digest, post.author) for post in posts if isinstance(post.body, Delete) for digest in post.body.hashes)
     return [
         digest
@@ -174,7 +174,7 @@ def import_archive(
     key: bytes | None,
     others: list[bytes] | None,
 ) -> tuple[ArchiveImportReport, list[bytes]]:
-    """Read an archive and write it, as `read_archive` and `write_archive` do."""
+    """Read an archive with `read_archive`, and return the result of `write_archive`."""
     return write_archive(store, read_archive(store, profile, entry, commitment, stored, key), others)
 
 

@@ -202,7 +202,7 @@ def wanted(
     after_ms: int | None = None,
     before_ms: int | None = None,
 ) -> list[Entry]:
-    """Return the archives of all weeks that are not completely imported, newest first.
+    """Return the archives of all weeks that are not completely imported, newest week first.
 
     All archives of such a week are returned. With `latest`, only the last week of the index is considered. With
     `after_ms` or `before_ms`, only weeks that overlap the time range are considered.

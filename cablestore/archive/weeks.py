@@ -24,7 +24,7 @@ from cablestore.protocol.waku import WakuMessage, content_topic, message_of
 
 _LINKS_AT: Final = POST_AT + SIGNED_FROM
 _BODY_AT: Final = _LINKS_AT + 1 + 1 + 6
-"""Offset of a post's body in a record, if the post has no links and the field lengths of `_usual_channel`."""
+"""Offset of a post's body in a record, if the post has no links and its fields have their usual length."""
 _TIME_AT: Final = 2
 _WITHOUT_CHANNEL: Final = frozenset({DELETE, INFO})
 

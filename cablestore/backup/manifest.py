@@ -212,7 +212,7 @@ def read_backup(folder: ObjectFolder) -> BackupManifest:
 
 
 def read_manifest(folder: ObjectFolder, name: str) -> BackupManifest:
-    """Return the manifest in a file.
+    """Return the manifest in the file `name`.
 
     Raises FileNotFoundError if it is missing, ValueError if it is damaged, and BackupError if its format is unknown.
     """
@@ -288,7 +288,10 @@ class BackupProblem:
 
 
 def damaged_files(folder: ObjectFolder, manifest: BackupManifest, sizes: Mapping[str, int]) -> list[BackupProblem]:
-    """Return the missing, truncated or too large files of a backup, according to a listing of names and sizes."""
+    """Return a problem for each piece of a restore point whose file is missing or has a wrong size.
+
+    `sizes` maps the names of the files in the folder to their sizes in bytes.
+    """
     problems = []
     for piece in manifest.pieces:
         size_bytes, expected = sizes.get(piece.file), piece.file_size_bytes

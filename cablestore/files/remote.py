@@ -274,7 +274,7 @@ def _quoted(uri: str) -> str:
 
 
 def _s3(uri: str, found: Any) -> Any:
-    """Return an S3 client for a URI, with the region that pyarrow found and settings that a URI cannot contain.
+    """Return an S3 client for a URI, with the region of the client `found` and settings that a URI cannot contain.
 
     Without `background_writes`, a stream completes an object even if a part is missing. With `allow_delayed_open`, a
     small object takes one request instead of three.

@@ -41,7 +41,7 @@ class TemporaryFolder:
 
 
 def make_temporary(size_bytes: int, *, outside: Path) -> TemporaryFolder:
-    """Create a temporary folder with space for this many bytes.
+    """Create a temporary folder on a disk with at least `size_bytes` of free space.
 
     The folder is not inside `outside`. It is in TMPDIR, or on another disk or in memory if TMPDIR is full or read-only.
     Raises StorageError if no disk has enough space.
@@ -58,7 +58,7 @@ def make_temporary(size_bytes: int, *, outside: Path) -> TemporaryFolder:
 
 
 def _places(outside: Path) -> Iterator[Path]:
-    """Yield the folders for temporary files, the best first."""
+    """Yield writable folders for temporary files that are not inside `outside`, the best first."""
     places = [os.environ.get("TMPDIR"), "/tmp", os.environ.get("XDG_RUNTIME_DIR"), "/var/tmp", "/dev/shm"]  # noqa: S108 - `mkdtemp` makes private folders
     for place in dict.fromkeys(Path(place).absolute() for place in places if place):
         if os.access(place, os.W_OK | os.X_OK) and not place.resolve().is_relative_to(outside.resolve()):

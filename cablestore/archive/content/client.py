@@ -159,7 +159,7 @@ class ContentClient:
         return await self._recognised(cid, tree, hasher.size_bytes, filename, mimetype)
 
     async def _send(self, parts: Iterator[bytes], hasher: DatasetHasher, headers: dict[str, str]) -> bytes:
-        """Upload `parts`, add them to `hasher`, and return the answer. Raises TimeoutError if the node accepts no data."""
+        """Upload `parts`, add them to `hasher`, return the answer. Raises TimeoutError if the node accepts no data."""
         async with asyncio.timeout(self._stall_timeout_s) as limit:
 
             async def body() -> AsyncIterator[bytes]:

@@ -106,7 +106,7 @@ class ContentRemote:
             yield str(cid), content
 
     def _whole(self, cid: Cid, manifest: DatasetManifest, limit_bytes: int) -> bytes:
-        """Return a dataset's bytes, and fetch them if they are missing or damaged."""
+        """Return the bytes of a dataset of at most `limit_bytes`. Fetch them if they are missing or damaged."""
         _check_size(cid, manifest.dataset_size_bytes, limit_bytes)
         content = self._held(cid, manifest)
         if content is None:
@@ -117,7 +117,7 @@ class ContentRemote:
         return content
 
     def _held(self, cid: Cid, manifest: DatasetManifest) -> bytes | None:
-        """Return the verified bytes of a stored dataset, otherwise None."""
+        """Return the bytes of a stored dataset, or None if they are missing or do not match `manifest`."""
         content = self._folder.content(cid)
         if not content or len(content) != manifest.dataset_size_bytes:
             return None

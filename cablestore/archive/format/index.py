@@ -96,7 +96,7 @@ def encode_signed_index(
     deletions: Iterable[bytes],
     key: bytes | None = None,
 ) -> tuple[bytes, list[bytes]]:
-    """Return the bytes of the signed index, and the hashes of deletions that do not fit.
+    """Return the bytes of the signed index, and the sorted hashes of the `deletions` that do not fit.
 
     The largest deletions are left out. Each is also in the archive of its week, so a member that imports that archive
     deletes the same posts. Other arguments and errors are as in `signed_index` and `encode_index`.
@@ -131,7 +131,7 @@ def encode_index(index: Index, key: bytes | None = None) -> bytes:
 
 
 def _encoded(index: Index, key: bytes | None) -> bytes:
-    """Return the bytes of an index of any size."""
+    """Return the bytes of an index of any size, encrypted with `key` if given."""
     if len(index.entries) > MAX_INDEX_ARCHIVES:
         raise ArchiveError(f"too many archives in the index: {len(index.entries)}, the maximum is {MAX_INDEX_ARCHIVES}")
     write = index.profile.write_index_metadata
@@ -305,7 +305,7 @@ def _check_apart(entries: Iterable[Entry]) -> None:
 
 
 def _check_commitments(entries: tuple[Entry, ...], commitments: tuple[Commitment, ...]) -> None:
-    """Raise ArchiveError unless there is one commitment to each entry, with the content id of the entry, if any."""
+    """Raise ArchiveError unless there is one commitment to each entry. It must contain the entry's content id, if any."""
     stated = {each.archive_id: each.cid for each in commitments}
     if len(stated) != len(commitments) or stated.keys() != {entry.archive_id for entry in entries}:
         raise ArchiveError(

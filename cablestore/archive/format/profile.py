@@ -142,11 +142,11 @@ class Profile(ABC):
 
     @abstractmethod
     def inner_padding(self, size_bytes: int) -> bytes:
-        """Return the padding field for a document of `size_bytes`, including encryption."""
+        """Return the padding field for a document. `size_bytes` is its size without this field, plus that of encryption."""
 
     @abstractmethod
     def outer_padding_bytes(self, size_bytes: int) -> int:
-        """Return the number of zero bytes after a document of `size_bytes`, encrypted or not."""
+        """Return the number of zero bytes that follow a document. `size_bytes` is its size after encryption, if any."""
 
     def document(self, period: Period, topics: tuple[Topic, ...], messages: Sequence[WakuMessage]) -> bytes:
         """Return the bytes of an archive without padding."""

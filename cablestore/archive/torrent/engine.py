@@ -276,7 +276,7 @@ class TorrentEngine(ProcessBound):
 
 
 def keep_torrent(torrent: Path, folder: Path, community: str) -> None:
-    """Copy a community's torrent file to the `torrent_folder` of another engine.
+    """Copy the torrent file `torrent` of a community to `folder`, the `torrent_folder` of another engine.
 
     Raises ArchiveError if the file is invalid, or cannot be read or written.
     """
@@ -284,7 +284,10 @@ def keep_torrent(torrent: Path, folder: Path, community: str) -> None:
 
 
 def has_index_of(magnet: Magnet, folder: Path, torrent_folder: Path) -> bool:
-    """Return True if a community's index below `folder` belongs to a link, according to the torrent file."""
+    """Return True if the index below `folder` is the index of the torrent of `magnet`.
+
+    This is decided with the community's torrent file in `torrent_folder`. Return False if a file is missing or invalid.
+    """
     try:
         known = _read_torrent_file(torrent_folder / f"{magnet.community}.torrent", magnet.community)
         index = (folder / magnet.community / INDEX).read_bytes()

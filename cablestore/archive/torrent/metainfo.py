@@ -68,7 +68,7 @@ class Metainfo:
 
     @property
     def pieces_of_zeros(self) -> frozenset[int]:
-        """Pieces of `data` with only zeros: holes of archives that were not fetched."""
+        """Numbers of the pieces of `data` that contain only zeros: holes of archives that were not fetched."""
         nothing = piece_sha1(bytes(limits.PIECE_SIZE_BYTES))
         return frozenset(piece for piece in range(self.data_pieces) if self.piece_hash(piece) == nothing)
 

@@ -22,7 +22,7 @@ _QUEUED_ALERTS: Final = 100_000
 
 
 class Swarm:
-    """State of one torrent in a session. The session's thread updates it from alerts; `end` also changes it."""
+    """State of one torrent in a session. The session's thread updates it from alerts. `TorrentSession.end` ends it."""
 
     def __init__(self, handle: Any, info_hash: str, have: set[int]) -> None:
         self.handle: Final = handle
@@ -53,7 +53,7 @@ class TorrentSession(ProcessBound):
 
     def __init__(self, config: TorrentConfig) -> None:
         self._lock = threading.RLock()
-        """Lock of `_changed`. `with _changed` runs Python code first, so Ctrl-C could leave the lock locked."""
+        """Lock of `_changed`. Always use `with _lock`: `with _changed` runs Python code, so Ctrl-C could leave it locked."""
         self._changed = threading.Condition(self._lock)
         self._swarms: dict[str, Swarm] = {}
         self._listening: list[str] = []
