@@ -93,7 +93,7 @@ def store_deletions(store: CableStore, deletions: list[bytes]) -> list[bytes]:
 
 
 def _held_targets(reader: Reader, posts: Iterable[Post]) -> list[bytes]:
-    """Return the hashes of stored posts that the post/deletes in `posts` delete: targets by the post/delete's author."""
+    """Return the hashes of the stored posts that the post/deletes in `posts` delete: targets by the same author."""
     targets = ((digest, post.author) for post in posts if isinstance(post.body, Delete) for digest in post.body.hashes)
     return [
         digest

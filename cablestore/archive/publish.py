@@ -114,7 +114,8 @@ class Publisher:
         """Publish all archives of a folder and their index. `progress` is called after each archive.
 
         Raises ArchiveError if the folder does not contain archives of this control node, or if an archive does not
-        match its index entry. Raises the errors of the target. After an error, the next call does not send stored datasets again.
+        match its index entry. Raises the errors of the target. After an error, the next call does not send stored
+        datasets again.
         """
         verified = self._verified(folder)
         sender = _Sender(target)

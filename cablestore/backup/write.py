@@ -370,9 +370,9 @@ def _put_key(
 ) -> tuple[str | None, bool]:
     """Write the key file if it is `wanted`, or if the key file in the backup is damaged.
 
-    `known` is the public key of the key file in the backup, or None without a key file. If the file is `wanted` and
-    intact, it is written only with `again`. Return `known` or the new public key, and True if a damaged file was
-    replaced.
+    `known` is the public key of the key file in the backup, or None without a key file. A `wanted` key file that
+    exists, intact and with the store's key, is written only with `again`. Return the public key that is then in the
+    backup, or None without a key file, and True if a damaged file was replaced.
     """
     is_damaged = known is not None and not _holds(place, known)
     if not wanted and not is_damaged:

@@ -297,7 +297,7 @@ def _reject_other(out: ObjectFolder, names: set[str]) -> None:
 
 
 def _begun(new: _Work) -> _Work:
-    """Return the saved progress of the export `new`, or save and return `new` if there is none.
+    """Return the saved progress if it matches the export `new`. Otherwise save and return `new`.
 
     Incomplete files and files of other exports are removed from the export's folder and from the folder of its runs.
     """

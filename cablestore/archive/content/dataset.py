@@ -162,7 +162,8 @@ def has_its_size(data: Path, leaves: Path, sizes_bytes: Collection[int]) -> bool
     """Return True if the files of a tree fit its datasets, which have `sizes_bytes`. Read at most one block.
 
     The datasets of a tree differ only by zeros at the end, and `data` may have been written for a dataset that was
-    deleted. Therefore another size is accepted if the number of blocks is the same and the last block matches its leaf.
+    deleted. Therefore `data` may have another size if the number of blocks is the same and the last block matches its
+    leaf.
     """
     blocks = block_count_of(max(sizes_bytes))
     try:

@@ -235,7 +235,7 @@ def _signed_in(plain: bytes) -> SignedStatement:
 
 
 def _decoded(plain: bytes, profile: Profile, data_size_bytes: int | None, stated: frozenset[str] | None) -> Index:
-    """Decode the document of an index. With `stated`, an entry whose id is not in `stated` is rejected unread."""
+    """Decode the document of an index. With `stated`, an entry is rejected before decoding if `stated` lacks its id."""
     entries: dict[str, Entry] = {}
     signed: SignedStatement | None = None
     for field, value in _parts(plain):
@@ -305,7 +305,7 @@ def _check_apart(entries: Iterable[Entry]) -> None:
 
 
 def _check_commitments(entries: tuple[Entry, ...], commitments: tuple[Commitment, ...]) -> None:
-    """Raise ArchiveError unless there is one commitment to each entry. It must contain the entry's content id, if any."""
+    """Raise ArchiveError unless each entry has one commitment, with the same content id if the entry has one."""
     stated = {each.archive_id: each.cid for each in commitments}
     if len(stated) != len(commitments) or stated.keys() != {entry.archive_id for entry in entries}:
         raise ArchiveError(

@@ -142,7 +142,7 @@ class Profile(ABC):
 
     @abstractmethod
     def inner_padding(self, size_bytes: int) -> bytes:
-        """Return the padding field for a document. `size_bytes` is its size without this field, plus that of encryption."""
+        """Return the padding field for a document that would have `size_bytes` without it, after encryption, if any."""
 
     @abstractmethod
     def outer_padding_bytes(self, size_bytes: int) -> int:

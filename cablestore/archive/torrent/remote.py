@@ -272,7 +272,7 @@ class _WantedPieces:
         self._prioritize({piece: _NOW if piece in now else _WANTED for piece in self.missing})
 
     def hurry(self, pieces: range, priority: int) -> None:
-        """Set the priority of the missing pieces among `pieces`."""
+        """Request the missing pieces among `pieces` with this priority."""
         self._prioritize(dict.fromkeys(self.missing.intersection(pieces), priority))
 
     def is_here(self, pieces: range) -> bool:
