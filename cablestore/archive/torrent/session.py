@@ -53,7 +53,7 @@ class TorrentSession(ProcessBound):
 
     def __init__(self, config: TorrentConfig) -> None:
         self._lock = threading.RLock()
-        """Lock of `_changed`. Use `with _lock`: in `with _changed`, which runs Python code, Ctrl-C could leave it locked."""
+        """Lock of `_changed`. Use `with _lock`: `with _changed` runs Python code, and Ctrl-C could leave it locked."""
         self._changed = threading.Condition(self._lock)
         self._swarms: dict[str, Swarm] = {}
         self._listening: list[str] = []
