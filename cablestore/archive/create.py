@@ -127,7 +127,7 @@ def _weeks(
     found: Iterable[tuple[Period, list[bytes]]],
     hidden: HiddenMessages | None,
 ) -> Iterator[_Week]:
-    """Yield the posts of each week that must be archived, without hidden messages."""
+    """Yield for each week in `found` the posts that are not archived yet, without `hidden` messages."""
     topics = {EVERYONE_TOPIC}
     for period, records in found:
         topics |= topics_in(records, plan.dialect)
@@ -186,7 +186,7 @@ def deletions_of_earlier_weeks(reader: Reader) -> list[bytes]:
 def _known_to(reader: Reader) -> Callable[[Tombstone], Tombstone | None]:
     """Return a function that looks up the store's effective tombstone for the tombstone that a post/delete claims.
 
-    The function returns None if the target has no tombstone, or if another post/delete created it.
+    The function returns None if the target has no effective tombstone, or if another post/delete created it.
     """
 
     def known(claim: Tombstone) -> Tombstone | None:

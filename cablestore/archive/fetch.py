@@ -99,7 +99,10 @@ class _FetchTask:
 
     @contextmanager
     def by_torrent(self, magnet: Magnet) -> Iterator[RemoteArchives]:
-        """Fetch the index outside the community's folder, because libtorrent writes data before it is verified."""
+        """Fetch and verify the index, store it, and yield an object that fetches its archives.
+
+        The index is fetched outside the community's folder, because libtorrent writes data before it is verified.
+        """
         from cablestore.archive.torrent.engine import TorrentEngine, keep_torrent  # noqa: PLC0415 - needs libtorrent
 
         community = self.control_key.hex()

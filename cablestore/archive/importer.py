@@ -93,7 +93,7 @@ def store_deletions(store: CableStore, deletions: list[bytes]) -> list[bytes]:
 
 
 def _held_targets(reader: Reader, posts: Iterable[Post]) -> list[bytes]:
-    """Return the hashes of the stored posts that these post/deletes delete: their targets, if by the same author."""
+    """Return the hashes of the stored posts that the post/deletes in `posts` delete: targets by the same author."""
     targets = ((digest, post.author) for post in posts if isinstance(post.body, Delete) for digest in post.body.hashes)
     return [
         digest
@@ -137,7 +137,7 @@ def import_archives(
 
 
 def _writes(store: CableStore, verified: VerifiedIndex, fetched: Fetched, key: bytes | None) -> Iterator[_Write]:
-    """Yield each archive and a function that writes it.
+    """Yield the index entry of each archive, and a function that writes the archive and accepts `others`.
 
     If this process has the store open, threads verify the next archive while an archive is written.
     """
@@ -174,7 +174,7 @@ def import_archive(
     key: bytes | None,
     others: list[bytes] | None,
 ) -> tuple[ArchiveImportReport, list[bytes]]:
-    """Read an archive and write it, as `read_archive` and `write_archive` do."""
+    """Read an archive with `read_archive`, and return the result of `write_archive`."""
     return write_archive(store, read_archive(store, profile, entry, commitment, stored, key), others)
 
 
@@ -241,7 +241,7 @@ def write_archive(
 
 
 def posts_beside(reader: Reader, profile: Profile, entry: Entry, known: set[bytes]) -> Iterator[bytes]:
-    """Yield the hashes of stored posts of the entry's period and topics that are not `known`.
+    """Yield the hashes of stored posts in the period and topics of `entry`, except hashes in `known`.
 
     Local-only posts and archive announcements are left out, because archives do not contain them.
     """
@@ -271,12 +271,12 @@ class _Periods:
             self._missing[entry.period].add(entry.archive_id)
 
     def others(self, entry: Entry) -> list[bytes] | None:
-        """Return the hashes of posts in the other archives of the entry's period, or None until all are imported."""
+        """Return the hashes of posts in the other archives of the entry's period, or None if one is not imported."""
         is_last = self._missing[entry.period] <= {entry.archive_id}
         return list(self._hashes.pop(entry.period, ())) if is_last else None
 
     def add(self, entry: Entry, hashes: Iterable[bytes]) -> None:
-        """Record that an archive with these posts was imported."""
+        """Record that the archive of `entry` was imported. `hashes` are the hashes of its posts."""
         missing = self._missing[entry.period]
         missing.discard(entry.archive_id)
         if missing:

@@ -88,11 +88,11 @@ def settled_announcement(
     sleep: Callable[[float], None] = time.sleep,
     on_wait: Callable[[str], None] = lambda _: None,
 ) -> Announcement | None:
-    """Return the newest announcement after it is ANNOUNCEMENT_WAIT_MS old, or None if there is no announcement.
+    """Wait until the newest announcement is ANNOUNCEMENT_WAIT_MS old, and return it, or None without an announcement.
 
-    The age of an announcement counts from the time of its post, or from now if that time is ahead of our clock. The age
-    of an announcement that arrives during the wait counts from its arrival. `clock` returns ms, `sleep` accepts
-    seconds. `on_wait` is called with the link of each announcement at the beginning of its wait.
+    The age of an announcement counts from the time of its post, or from this call if that time is ahead of our clock.
+    The age of an announcement that arrives during the wait counts from its arrival. `clock` returns ms, `sleep` accepts
+    seconds. `on_wait` is called with the link of each announcement for which this waits.
     """
     found = newest_announcement(store, control_key)
     now_ms = clock()
@@ -202,7 +202,7 @@ def wanted(
     after_ms: int | None = None,
     before_ms: int | None = None,
 ) -> list[Entry]:
-    """Return the archives of all weeks that are not completely imported, newest first.
+    """Return the archives of all weeks that are not completely imported, newest week first.
 
     All archives of such a week are returned. With `latest`, only the last week of the index is considered. With
     `after_ms` or `before_ms`, only weeks that overlap the time range are considered.

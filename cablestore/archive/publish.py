@@ -114,7 +114,8 @@ class Publisher:
         """Publish all archives of a folder and their index. `progress` is called after each archive.
 
         Raises ArchiveError if the folder does not contain archives of this control node, or if an archive does not
-        match its index entry. Raises the errors of the target. The next call does not send the same datasets again.
+        match its index entry. Raises the errors of the target. After an error, the next call does not send stored
+        datasets again.
         """
         verified = self._verified(folder)
         sender = _Sender(target)
@@ -148,7 +149,7 @@ class Publisher:
     def _index(
         self, verified: VerifiedIndex, entries: list[Entry], commitments: list[Commitment]
     ) -> tuple[bytes, list[bytes]]:
-        """Return the index by content id, verified as by a member, and the deletions that it leaves out."""
+        """Return the index by content id, verified as by a member, and the hashes of post/deletes that do not fit."""
         index = make_index(verified.index.profile, entries)
         data, left_out = encode_signed_index(
             index, commitments, self.identity, self.dialect, verified.deletions, self.key

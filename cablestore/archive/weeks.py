@@ -24,13 +24,16 @@ from cablestore.protocol.waku import WakuMessage, content_topic, message_of
 
 _LINKS_AT: Final = POST_AT + SIGNED_FROM
 _BODY_AT: Final = _LINKS_AT + 1 + 1 + 6
-"""Offset of a post's body in a record, if the post has no links and the field lengths of `_usual_channel`."""
+"""Offset of a post's body in a record, if the post has no links and its fields have their usual length."""
 _TIME_AT: Final = 2
 _WITHOUT_CHANNEL: Final = frozenset({DELETE, INFO})
 
 
 def by_week(lists: Iterable[list[bytes]], now_ms: int) -> Iterator[tuple[Period, list[bytes]]]:
-    """Yield the records of each week that has posts and was over at `now_ms`, oldest first."""
+    """Yield each week that has posts and ended by `now_ms`, with the records of its posts, oldest first.
+
+    `lists` contain records in order of time and hash.
+    """
     period, end, week = Period(0, 0), b"", list[bytes]()
     for records in lists:
         at = 0

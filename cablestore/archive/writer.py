@@ -97,9 +97,9 @@ class ArchiveWriter:
         return period in self._by_period
 
     def missing(self, period: Period, messages: list[WakuMessage]) -> list[WakuMessage]:
-        """Return the messages of a week that are not in an earlier archive, and count them as late.
+        """Return the messages of a week that are not in an earlier archive, in order.
 
-        `messages` are all messages of the week in order.
+        `messages` are all messages of the week in order. The result is counted as late if the week has archives.
         """
         if not self.has(period):
             return messages
@@ -120,12 +120,12 @@ class ArchiveWriter:
             self._write()
 
     def finish(self) -> CreateReport:
-        """Write the remaining archives and new deletions to the disk."""
+        """Write the remaining archives and new deletions to the disk. Return the counts of created archives."""
         self._write()
         return self.created
 
     def _are_all(self, known: list[Entry], messages: list[WakuMessage]) -> bool:
-        """Return True if the archives of a week, in order, contain exactly these messages."""
+        """Return True if the archives `known`, in order, contain exactly `messages`."""
         at = 0
         for entry in known:
             commitment = self._commitments[entry.archive_id]
@@ -136,7 +136,7 @@ class ArchiveWriter:
         return at == len(messages)
 
     def _hashes(self, known: list[Entry]) -> set[bytes]:
-        """Return the hashes of all posts in earlier archives."""
+        """Return the hashes of all posts in the archives `known`."""
         return {
             post_hash(record.payload)
             for entry in known

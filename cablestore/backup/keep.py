@@ -32,12 +32,15 @@ _PERIODS: Final[dict[str, Callable[[int], int]]] = {
     "m": _month,
     "y": lambda time_ms: datetime.fromtimestamp(time_ms // 1000, UTC).year,
 }
-"""Functions that return the number of the period of a time, by unit. Later periods have greater numbers."""
+"""For each unit, a function that returns the number of the period of a time. Later periods have greater numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeepRule:
-    """Rule with the number of periods of each unit whose last restore point is kept."""
+    """Rule for keeping restore points.
+
+    `counts` maps a unit (h, d, w, m or y) to the number of latest periods whose last restore point is kept.
+    """
 
     counts: dict[str, int]
 
@@ -57,8 +60,8 @@ class KeepRule:
     def kept(self, times_ms: Iterable[int], now_ms: int) -> frozenset[int]:
         """Return the times of the restore points that are kept at `now_ms`.
 
-        Points dated later than `now_ms` are counted separately, because the clock was or is wrong. So points of a fast
-        clock do not replace correct points, and a slow clock does not remove points.
+        The rule is applied separately to points dated later than `now_ms`, because the clock was or is wrong. So points
+        of a fast clock do not replace correct points, and a slow clock does not remove points.
         """
         times = set(times_ms)
         later = {time_ms for time_ms in times if time_ms > now_ms}

@@ -138,7 +138,7 @@ class BackupManifest:
 
     @property
     def point_file(self) -> str:
-        """Name of the manifest's file after a later backup."""
+        """Name of the file in which this manifest is kept after a later backup."""
         return f"point-{self.time}.json"
 
     def of(self, kind: PieceKind) -> tuple[Piece, ...]:
@@ -212,7 +212,7 @@ def read_backup(folder: ObjectFolder) -> BackupManifest:
 
 
 def read_manifest(folder: ObjectFolder, name: str) -> BackupManifest:
-    """Return the manifest in a file.
+    """Return the manifest in the file `name`.
 
     Raises FileNotFoundError if it is missing, ValueError if it is damaged, and BackupError if its format is unknown.
     """
@@ -288,7 +288,10 @@ class BackupProblem:
 
 
 def damaged_files(folder: ObjectFolder, manifest: BackupManifest, sizes: Mapping[str, int]) -> list[BackupProblem]:
-    """Return the missing, truncated or too large files of a backup, according to a listing of names and sizes."""
+    """Return a problem for each piece of a restore point whose file is missing or has a wrong size.
+
+    `sizes` maps the names of the files in the folder to their sizes in bytes.
+    """
     problems = []
     for piece in manifest.pieces:
         size_bytes, expected = sizes.get(piece.file), piece.file_size_bytes
@@ -301,7 +304,7 @@ def damaged_files(folder: ObjectFolder, manifest: BackupManifest, sizes: Mapping
 
 
 def load_key(folder: ObjectFolder) -> Identity:
-    """Return the key in a backup. Raises IdentityError."""
+    """Return the key pair in the key file of a backup. Raises IdentityError if the file is missing or invalid."""
     if not folder.is_local or not folder.exists(KEY_FILE):  # a device or pipe may never end
         raise IdentityError(f"{folder.file(KEY_FILE)} is missing or is not a file")
     return load_identity(folder.path / KEY_FILE)
@@ -312,7 +315,7 @@ def load_key(folder: ObjectFolder) -> Identity:
 
 @contextmanager
 def claimed(folder: ObjectFolder, *, to_write: bool = False) -> Iterator[None]:
-    """Lock the folder of a backup. Several readers may lock it at once. For a URI, only this machine is locked out.
+    """Lock the folder of a backup. Several readers may lock it at once. The lock of a URI affects only this machine.
 
     Raises BackupError if the folder is in use, or if a folder to read is missing. With `to_write`, the folder is
     created, and BackupError is raised like in `reject_other`.

@@ -24,9 +24,9 @@ _SMALLEST: Final = 4
 
 
 def cut(rows: Iterable[Row], usual_size_bytes: int) -> Iterator[list[Row]]:
-    """Split rows into pieces of about the usual size.
+    """Split `rows` into pieces of about `usual_size_bytes`.
 
-    A piece ends after a row whose checksum is small in proportion to its size.
+    A row ends its piece if the row's checksum is below a limit that is proportional to the row's size.
     """
     piece: list[Row] = []
     total = 0
@@ -48,7 +48,7 @@ def cut(rows: Iterable[Row], usual_size_bytes: int) -> Iterator[list[Row]]:
 
 
 def as_rows(piece: list[Row]) -> list[Any]:
-    """Return the items of a piece of rows."""
+    """Return the rows of a piece as items [key, value]."""
     return [[key, value] for key, value in piece]
 
 
@@ -58,9 +58,9 @@ def as_posts(piece: list[Row]) -> list[Any]:
 
 
 class PieceWriter:
-    """Writer of the pieces of one backup. `present` contains the sizes in bytes of the existing files.
+    """Writer of the pieces of one backup. `present` maps the names of the existing files to their sizes in bytes.
 
-    An existing file is kept if its size equals the size of the new content. With `again`, all files are written.
+    A piece is not written if a file with its name and size exists. With `again`, all pieces are written.
     """
 
     def __init__(
@@ -78,7 +78,10 @@ class PieceWriter:
         usual_size_bytes: int,
         items_of: Callable[[list[Row]], list[Any]] = as_rows,
     ) -> list[Piece]:
-        """Write rows, passed in order of keys, as pieces of this kind. Return all pieces, including unchanged pieces."""
+        """Write `rows`, passed in order of keys, as pieces of this kind. Return all pieces, including unchanged pieces.
+
+        `items_of` converts the rows of a piece to the items of its file.
+        """
         return [self._put(kind, piece, items_of(piece)) for piece in cut(rows, usual_size_bytes)]
 
     def _put(self, kind: PieceKind, rows: list[Row], items: list[Any]) -> Piece:

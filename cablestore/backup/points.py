@@ -87,7 +87,7 @@ def restore_points(folder: Location) -> tuple[list[RestorePoint], list[BackupPro
 
 
 def point_sizes(points: Sequence[RestorePoint]) -> list[PointSize]:
-    """Return the sizes of all restore points of a backup."""
+    """Return the size of each restore point, in the same order. `points` are all restore points of a backup."""
     uses = Counter(piece.file for point in points for piece in point.manifest.pieces)
     return [
         PointSize(

@@ -37,13 +37,13 @@ class Points:
         keep: str | None,
         is_own: Callable[[BackupManifest], bool],
     ) -> Self:
-        """Read the points of a backup and apply the rule, by default the rule of the last run.
+        """Read the points of a backup, and select those that the rule `keep` keeps, by default the rule of `last`.
 
-        `is_own` returns True for points that the store wrote. Anyone may have added other points, so these do not
-        replace points of the store.
+        `last` is the newest point, or None if it is missing. `is_own` returns True for points that the store wrote.
+        Anyone may have added other points, so these do not replace points of the store.
 
-        A backup without a rule keeps only the newest point. If the rule was lost with the last point, all earlier
-        points are kept.
+        Without a rule, a backup has only one point, which the new point replaces. If there are other points, the rule
+        was lost with the newest point, and all points are kept.
         """
         earlier = EarlierPoints.read(folder, last)
         points = [*(point.manifest for point in earlier.points), *([] if last is None else [last])]
@@ -64,7 +64,7 @@ class Points:
         return cls(made_ms, rule, kept, earlier, len(points) - len(kept))
 
     def keeps(self, point: BackupManifest) -> bool:
-        """Return True if a point is kept."""
+        """Return True if `point` remains beside the new point."""
         return point in self.kept
 
     def remove_others(self, folder: ObjectFolder, newest: BackupManifest) -> int:
@@ -89,5 +89,8 @@ class Points:
         return self.others
 
     def damaged(self, folder: ObjectFolder, sizes: Mapping[str, int]) -> int:
-        """Return the number of earlier points that are unreadable or lack files."""
+        """Return the number of earlier points that are unreadable or lack files.
+
+        `sizes` maps the names of the files in the folder to their sizes in bytes.
+        """
         return len(self.earlier.problems) + sum(bool(damaged_files(folder, point, sizes)) for point in self.kept)

@@ -57,7 +57,7 @@ class BackupReading:
             raise BackupError(problem.what)
 
     def posts(self, intake: Intake) -> Iterator[Verified]:
-        """Yield the posts of each piece, verified on all cores while the caller stores the previous piece."""
+        """Yield the verified posts of each piece. All cores verify a piece while the caller stores the previous one."""
         ahead: tuple[Piece, IntakeBatch] | None = None
         for piece in self.manifest.of("posts"):
             for raws in self._intact(piece, read_posts(self.folder, piece)):
@@ -92,7 +92,8 @@ class BackupReading:
     def require_key(self, named: str | None, identity: Identity, what: str) -> bool:
         """Return True if `named`, the public key in the backup, belongs to `identity`.
 
-        Otherwise raise IdentityError, or with `salvage` record the problem and return False.
+        Otherwise raise IdentityError, or with `salvage` record the problem and return False. `what` is the verb of the
+        message, such as "is signed by".
         """
         if named == identity.public_key.hex():
             return True
@@ -108,7 +109,8 @@ class BackupReading:
     def is_authentic(self, identity: Identity | None) -> bool:
         """Return True if `identity`, the store's key, signed the backup. Record an invalid signature as a problem.
 
-        Raises IdentityError like `require_key` if another key than `identity` signed it.
+        Without `identity`, only check the signature against the key in the manifest, and return False. If another key
+        than `identity` signed the backup, `require_key` raises IdentityError or records the problem.
         """
         manifest = self.manifest
         if manifest.signature is None or self.file in self.problems:

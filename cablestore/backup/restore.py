@@ -192,7 +192,7 @@ def _build(
     clock: Callable[[], int],
     progress: Progress,
 ) -> RebuildReport:
-    """Create a store in a folder, without causal logs."""
+    """Create a store from the `trusted` rows in the folder `work`, without causal logs."""
     dialect = dialect_named(trusted.reading.manifest.dialect)
     row = meta.meta_row(catalog, dialect, FORMAT)
     with (
@@ -221,8 +221,8 @@ def _random_name() -> str:
 def _copy_local(rows: Path, target: Path, *, judged: bool) -> None:
     """Copy all local rows from the database `rows` to the rebuilt database `target`.
 
-    A rebuild omits some local rows, because it may lose posts. Unless `judged`, the row DECIDED is left out, so that the
-    drops are derived again when the store is opened.
+    The rebuild omitted some of them, because a rebuild may lose posts. Unless `judged`, the row DECIDED is not copied,
+    so that the drops are derived again when the store is opened.
     """
     leave_out = None if judged else local_key(DECIDED)
     with closing(LevelDB(rows)) as database, database.snapshot() as state, closing(LevelDB(target)) as new:
@@ -236,10 +236,10 @@ def _copy_local(rows: Path, target: Path, *, judged: bool) -> None:
 
 @contextmanager
 def _target(path: Path) -> Iterator[Path]:
-    """Lock a target and yield its folder RESTORING, which is removed afterwards.
+    """Lock the target folder `path` and yield its new folder RESTORING, which is removed afterwards.
 
-    Raises BackupError if the target contains more than the remains of an interrupted restore, and StoreLockedError if it
-    is in use.
+    Raises BackupError if the target contains more than the remains of an interrupted restore, and StoreLockedError if
+    the target is in use.
     """
     _reject_full(path)
     with storage_errors(f"cannot restore to {path}"):

@@ -30,7 +30,10 @@ from cablestore.store.intake import Intake
 
 @dataclass(slots=True)
 class TrustedRows:
-    """Counts of the rows that `copy` accepted from a backup. With `trusts_all`, only posts are verified."""
+    """Trusted rows of a backup, and counts of accepted and rejected rows.
+
+    With `trusts_all`, only posts are verified. `without_sealed` omits local-only posts.
+    """
 
     reading: BackupReading
     trusts_all: bool
@@ -44,7 +47,7 @@ class TrustedRows:
     """Posts and tombstones that are not trusted, by reason."""
 
     def reject(self, damaged: Mapping[str, int]) -> None:
-        """Count rows that a rebuild could not use, by reason.
+        """Count rows that a rebuild could not use as rejected. `damaged` maps each reason to the number of rows.
 
         Without `salvage`, raises BackupError for such rows if all rows are trusted, or if no local-only post could be
         decrypted, because the key may be wrong. In an untrusted backup, rows that an attacker added must not prevent the
@@ -92,7 +95,7 @@ class TrustedRows:
                     database.write(dict.fromkeys(_orphans(reader)), sync=False)
 
     def causal_logs(self) -> Iterator[list[Row]]:
-        """Yield the rows of the causal logs if they are trusted and complete. The rows depend on each other."""
+        """Yield the rows of the causal logs if all are trusted and intact. They depend on each other."""
         if not self.trusts_all:
             self.left_out_rows += self.reading.manifest.items("causal-logs")
             return
@@ -105,7 +108,7 @@ class TrustedRows:
                 yield rows
 
     def _is_trusted(self, row: Row) -> bool:
-        """Return True if a row is accepted without verification, and count the row."""
+        """Return True if a row is accepted without verification. Count local-only posts and rejected local rows."""
         key = row[0]
         if key.startswith(PRIVATE_PREFIX):
             self.sealed += not self.without_sealed
@@ -114,7 +117,7 @@ class TrustedRows:
         return self.trusts_all
 
     def _proven(self, reader: Reader, rows: list[Row]) -> Iterator[Row]:
-        """Yield the tombstones that a stored post/delete confirms, and count the other tombstones as rejected."""
+        """Yield the tombstones in `rows` that a stored post/delete confirms. Count the others as rejected."""
         for row in rows:
             if not row[0].startswith(TOMBSTONE_PREFIX):
                 continue

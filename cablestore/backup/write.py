@@ -287,9 +287,10 @@ def _counted(rows: Iterable[Row], progress: Progress) -> Iterator[Row]:
 def _posts_since(
     reader: Reader, last: BackupManifest, place: ObjectFolder, writer: PieceWriter, progress: Progress
 ) -> list[Piece] | None:
-    """Return the kept, changed and new pieces of posts, or None if all posts must be written.
+    """Write the posts that changed since `last`. Return all pieces of posts: unchanged, changed and new.
 
-    All posts must be written if a backup cannot extend `last`, or if the pieces do not contain all posts of the store.
+    Return None if all posts must be written: if a backup cannot extend `last`, or if the pieces do not contain all
+    posts of the store.
     """
     if not _continues(reader, last):
         return None
@@ -307,7 +308,7 @@ def _posts_since(
 
 
 def _continues(reader: Reader, last: BackupManifest) -> bool:
-    """Return True if a backup can extend `last`: the log still has its last entry, and no limit is exceeded."""
+    """Return True if a backup can extend `last`: the log still contains `last.last_entry`, and no limit is exceeded."""
     new = arrival_log.next_sequence(reader) - 1 - last.through
     return (
         0 <= new <= limits.MAX_BACKUP_ARRIVALS
@@ -318,7 +319,7 @@ def _continues(reader: Reader, last: BackupManifest) -> bool:
 
 
 def _without(gone: set[bytes], piece: Piece, place: ObjectFolder, writer: PieceWriter) -> list[Piece]:
-    """Return a piece of posts, or new pieces without its removed posts."""
+    """Return `piece` if it contains no post in `gone`. Otherwise write its other posts and return the new pieces."""
     start, stop = bytes.fromhex(piece.first), bytes.fromhex(piece.last)
     if not any(start <= data_key(digest.hex().encode()) <= stop for digest in gone):
         return [piece]
@@ -351,7 +352,10 @@ def _other_rows(reader: Reader) -> Iterator[Row]:
 
 
 def _log_pieces(reader: Reader, last: Sequence[Piece], writer: PieceWriter) -> list[Piece]:
-    """Return the pieces of the arrival log. They end where the `last` pieces end, so unchanged pieces are kept."""
+    """Write the arrival log and return its pieces.
+
+    A piece ends wherever a piece in `last` ended, so that unchanged pieces are not written again.
+    """
     pieces = list[Piece]()
     start = arrival_log.LOG_PREFIX
     for end in sorted(bytes.fromhex(piece.last) + b"\0" for piece in last):
@@ -364,9 +368,11 @@ def _log_pieces(reader: Reader, last: Sequence[Piece], writer: PieceWriter) -> l
 def _put_key(
     source: _Source, place: ObjectFolder, known: str | None, *, wanted: bool, again: bool
 ) -> tuple[str | None, bool]:
-    """Write the key file if it is requested, or if the key file in the backup is damaged.
+    """Write the key file if it is `wanted`, or if the key file in the backup is damaged.
 
-    `known` is the public key in the backup. Return the new public key, and True if a damaged file was replaced.
+    `known` is the public key of the key file in the backup, or None without a key file. A `wanted` key file that
+    exists, intact and with the store's key, is written only with `again`. Return the public key that is then in the
+    backup, or None without a key file, and True if a damaged file was replaced.
     """
     is_damaged = known is not None and not _holds(place, known)
     if not wanted and not is_damaged:

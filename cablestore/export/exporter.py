@@ -107,12 +107,12 @@ class _Work:
         self.is_saved = True
 
     def reject_changes(self) -> None:
-        """Raise ExportError if another machine exports to the same URI. Locks do not prevent this."""
+        """Raise ExportError if another machine changed the files at the same URI. Locks do not prevent this."""
         if not self.out.is_local and self.continued() is None:
             raise ExportError(f"another export to {self.out} changed its files. Choose a new or empty folder")
 
     def continued(self) -> _Work | None:
-        """Return the saved progress of an earlier call, or None if this export and its files do not match it."""
+        """Return the saved progress, or None if it is missing or does not match this export and the existing files."""
         try:
             done = read_document(self.out.read(UNFINISHED), _Done)
             check_segments(done.segments)
@@ -131,7 +131,7 @@ class _Work:
         return (self.runs_folder / f"run-{number:06d}" for number in range(len(self.runs)))
 
     def next_run(self) -> Path:
-        """Return the path of the first unfinished run."""
+        """Return the path of the run that follows the finished runs."""
         return self.runs_folder / f"run-{len(self.runs):06d}"
 
     def add_run(self, written: Future[None], read_to: str) -> None:
@@ -218,7 +218,7 @@ def _read(
     run_size_bytes: int,
     progress: Progress,
 ) -> None:
-    """Write the posts to sorted runs, and all other items to segments.
+    """Write the posts in `selection` to sorted runs, and its other items to segments. None selects everything.
 
     A thread writes a run while the next run is read.
     """
@@ -263,7 +263,7 @@ def _finish(work: _Work, writer: ExportWriter, covered: CoveredLog | None) -> Ma
 
 @contextmanager
 def _claimed(out: ObjectFolder) -> Iterator[Path]:
-    """Lock a folder and yield the folder of its runs. For a URI, only this machine is locked out.
+    """Lock the folder `out` and yield the folder of its runs. The lock of a URI affects only this machine.
 
     Raises ExportError if the folder is a finished export, contains other files, or if another process exports to it.
     """
@@ -297,7 +297,10 @@ def _reject_other(out: ObjectFolder, names: set[str]) -> None:
 
 
 def _begun(new: _Work) -> _Work:
-    """Return the export to continue, or a new export. Files of other exports are removed from both folders."""
+    """Return the saved progress if it matches the export `new`. Otherwise save and return `new`.
+
+    Incomplete files and files of other exports are removed from the export's folder and from the folder of its runs.
+    """
     continued = new.continued()
     for folder in {new.out, LocalFolder(new.runs_folder)}:
         for name in folder.names():

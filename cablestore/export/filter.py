@@ -85,7 +85,7 @@ class Selection:
         return post_type in MODERATION_TYPES and not channel
 
     def _find_author(self, author: bytes) -> bool:
-        """Return True if an author has a membership in one of the channels, or ever declined roles.
+        """Return True if an author has a membership in a channel of the filters, or ever declined roles.
 
         Without the statement that declines roles, the roles would apply again.
         """

@@ -373,7 +373,7 @@ class CoveredLog(Struct, frozen=True):
     mark: Annotated[str, Meta(pattern=r"\A([0-9a-f]{2})*\Z")] | None = None
 
     def position_in(self, reader: Reader) -> int:
-        """Return the last entry of this store's log that the export covers, or 0 if the log has another history."""
+        """Return `through` if this store's log has the same history up to that entry, otherwise 0."""
         is_ours = self.mark is None or is_shared(reader, self.through, bytes.fromhex(self.mark))
         return self.through if is_ours else 0
 

@@ -58,9 +58,9 @@ def records_in_order(reader: Reader, scratch: Path, *, progress: Progress) -> It
 def pieces(
     reader: Reader, selection: Selection | None, read_to: str, run_size_bytes: int, progress: Progress
 ) -> Iterator[tuple[list[bytes], str]]:
-    """Yield the records of one run at a time, and the last hash that was read for it.
+    """Yield the records of each run of at least `run_size_bytes`, and the last hash that was read for the run.
 
-    Only posts after the hash `read_to` are read.
+    Only posts after the hash `read_to` are read. With `selection`, the records of other posts are omitted.
     """
     rows = reader.scan(DATA_PREFIX + read_to.encode() + b"\x00" if read_to else DATA_PREFIX, after_prefix(DATA_PREFIX))
     records: list[bytes] = []
@@ -81,7 +81,7 @@ def pieces(
 
 
 def is_going(reader: Reader, going: AppliedDrops, row: Row) -> bool:
-    """Return True if the post in a row is dropped but not removed yet, and False for a damaged post."""
+    """Return True if the post in `row` is to be removed by the drops in `going`. Return False for a damaged post."""
     try:
         return going.of(decode_post(row[1], reader.dialect)) is not None
     except DecodeError:
@@ -130,7 +130,7 @@ def _unusual_record(digest: bytes, raw: bytes) -> bytes:
 
 
 def _selected(rows: list[Row], selection: Selection, reader: Reader) -> list[bytes]:
-    """Return the records of the posts that pass the filters."""
+    """Return the records of the posts in `rows` that `selection` includes. Raises CorruptStoreError."""
     records = []
     for row in rows:
         try:

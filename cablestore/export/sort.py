@@ -55,7 +55,7 @@ def write_sorted(path: Path, records: list[bytes]) -> None:
 
 
 def merge(runs: Iterable[Path], after: bytes = b"") -> Iterator[list[bytes]]:
-    """Yield the records of all runs that are greater than `after`, in order, in lists of any length.
+    """Merge sorted runs: yield their records that are greater than `after`, in order, in lists of any length.
 
     Raises ExportError for a damaged run.
     """
@@ -75,7 +75,7 @@ def merge(runs: Iterable[Path], after: bytes = b"") -> Iterator[list[bytes]]:
 
 
 def _next_block(blocks: Iterator[list[bytes]], after: bytes) -> Sequence[bytes]:
-    """Return the records of the next block that are greater than `after`, or () at the end."""
+    """Return the records greater than `after` of the next block that has such records, or () at the end."""
     for block in blocks:
         if block[-1] > after:
             return block[bisect_right(block, after) :]

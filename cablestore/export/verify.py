@@ -101,7 +101,7 @@ class _Groups:
         self._runs: list[Path] = []
 
     def add(self, *fields: bytes) -> None:
-        """Add a record: a hash, then the data about it."""
+        """Add a record that consists of `fields`: first a hash, then the data about it."""
         record = b"".join(fields)
         self._records.append(record)
         self._size_bytes += len(record)
@@ -115,7 +115,7 @@ class _Groups:
         self._records, self._size_bytes = [], 0
 
     def __iter__(self) -> Iterator[tuple[bytes, Iterator[bytes]]]:
-        """Yield each hash and, in order, the rest of its records."""
+        """Yield each hash with an iterator over its records, in order. The records are yielded without the hash."""
         self._spill()
         for digest, group in groupby(chain.from_iterable(merge(self._runs)), key=_HASH):
             yield digest, (record[HASH_SIZE_BYTES:] for record in group)
@@ -129,7 +129,7 @@ class _Proofs:
         self._targets = _Groups(scratch, "targets")
 
     def post(self, post: Post) -> None:
-        """Record a post and its deletions."""
+        """Record a post and, if it is a post/delete, the deletions that it claims."""
         self._targets.add(post.hash, _POST)
         if isinstance(post.body, Delete):
             for target in dict.fromkeys(post.body.hashes) or (b"",):
@@ -168,7 +168,7 @@ class _Verification:
     proofs: _Proofs
     verifier: SignatureVerifier | None
     last: bytes = b""
-    """Position of the previous item."""
+    """Position of the previous item of the same kind, or b"" before the first item."""
 
     def run(self, progress: Callable[[int], None]) -> None:
         """Check all files."""

@@ -60,7 +60,7 @@ def post_record(timestamp_ms: int, digest: bytes, raw: bytes, post_type: int) ->
 
 
 def record_start(timestamp_ms: int, digest: bytes) -> bytes:
-    """Return the beginning of the record of a post at this position."""
+    """Return the first two fields of a post's record: its time, and its hash `digest`. Raises ValueError."""
     time = encode_varint(timestamp_ms)[::-1]
     if len(time) > HASH_AT or len(digest) != HASH_SIZE_BYTES:
         raise ValueError(f"a post cannot have the timestamp {timestamp_ms} and the hash {digest.hex()}")
@@ -68,7 +68,7 @@ def record_start(timestamp_ms: int, digest: bytes) -> bytes:
 
 
 def place_of(record: bytes) -> tuple[int, bytes]:
-    """Return the position of a record's post in an export."""
+    """Return the timestamp in ms and the hash of a record's post, which are its position in an export."""
     time = record[:HASH_AT].lstrip(b"\x00")[::-1] or b"\x00"
     return read_varint(time, 0)[0], record[HASH_AT:TYPE_AT]
 
@@ -229,7 +229,7 @@ class ExportWriter:
     def _until_full(
         self, first: list[T], blocks: Iterator[list[T]], size_bytes: Callable[[T], int]
     ) -> Iterator[list[T]]:
-        """Yield the blocks of one segment."""
+        """Yield `first` and then `blocks`, until the segment is full. `size_bytes` returns the size of an item."""
         block: list[T] | None = first
         total = 0
         while block is not None:

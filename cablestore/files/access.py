@@ -59,7 +59,7 @@ def make_part(path: Path) -> None:
 
 
 def restrict(folder: Path, is_own: Callable[[str], object], *, notify: bool = True) -> None:
-    """If other users could read a folder of the user, make it private, and the entries for which `is_own` is true.
+    """Make a folder of the user, and the entries whose names `is_own` accepts, private if other users had access to it.
 
     A folder that is shared with its group is not changed. With `notify`, a change is logged. Errors are ignored.
     """
@@ -79,9 +79,10 @@ def restrict(folder: Path, is_own: Callable[[str], object], *, notify: bool = Tr
 
 
 def set_access(folder: Path, is_own: Callable[[str], object], *, shared: bool) -> None:
-    """Set the modes of a folder, of its entries for which `is_own` is true, and of all files and folders in them.
+    """Share a folder with its group, or make it private if `shared` is False.
 
-    Links and SECRETS are not changed. Raises OSError.
+    This sets the modes of the folder, of its entries whose names `is_own` accepts, and of everything in them. Links and
+    SECRETS are not changed. Raises OSError.
     """
     mode = stat.S_IMODE(folder.stat().st_mode)
     folder.chmod(SHARED_FOLDER if shared else mode & PRIVATE_FOLDER)
@@ -110,7 +111,10 @@ def create(path: str, flags: int) -> int:
 
 
 def _narrow(entry: os.DirEntry[str], most: int) -> None:
-    """Remove the permissions of a file that are not in `most`. With 0640, the group may read it if the user may."""
+    """Remove permissions of a file: the user keeps those that are in `most`, and other users lose all permissions.
+
+    If `most` lets the group read, the group may read the file exactly if the user may.
+    """
     with suppress(OSError):
         status = entry.stat(follow_symlinks=False)
         mode = stat.S_IMODE(status.st_mode)

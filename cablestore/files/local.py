@@ -215,7 +215,10 @@ def sign_lock(descriptor: int) -> None:
 
 
 def try_lock(descriptor: int, *, shared: bool = False) -> bool:
-    """Lock an open file or folder. Return False if another process has locked it."""
+    """Lock an open file or folder and return True. Return False if another process has locked it.
+
+    With `shared`, several processes can hold the lock at once.
+    """
     try:
         fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -22,7 +22,7 @@ REQUESTS_AT_ONCE: Final = 8
 def for_each(folder: ObjectFolder, work: Callable[[str], Result], names: Iterable[str]) -> Iterator[Result]:
     """Yield the result of `work` for each of these names in a folder, in order. Raises the first error of `work`.
 
-    After an error, no requests are in progress. Ctrl-C ends the wait immediately, but requests may continue.
+    An error is raised after all requests have ended. Ctrl-C ends the wait immediately, but requests may continue.
     """
     if folder.is_local:
         yield from map(work, names)

@@ -248,7 +248,8 @@ class _Parts(io.RawIOBase):
 def _connected(uri: str, _process: int, _environment: tuple[tuple[str, str], ...]) -> tuple[Any, str]:
     """Return pyarrow's file system for a URI, and the path in it.
 
-    The result is cached, because thousands of tasks may unpickle the same folder.
+    The result is cached, because thousands of tasks may unpickle the same folder. `_process` and `_environment` only
+    select the cached result.
     """
     with naming_extras("URIs need", extra="storage"):
         import pyarrow as pa  # noqa: PLC0415 - an extra
@@ -273,7 +274,7 @@ def _quoted(uri: str) -> str:
 
 
 def _s3(uri: str, found: Any) -> Any:
-    """Return an S3 client for a URI, with the region that pyarrow found and settings that a URI cannot contain.
+    """Return an S3 client for a URI, with the region of the client `found` and settings that a URI cannot contain.
 
     Without `background_writes`, a stream completes an object even if a part is missing. With `allow_delayed_open`, a
     small object takes one request instead of three.
@@ -309,7 +310,7 @@ _in_progress: Final[set[object]] = set()
 
 
 def request(work: Callable[[], T]) -> Future[T]:
-    """Run `work` in a thread, as a request that is in progress until the thread ends.
+    """Run `work` in a thread and return its future. `is_request_in_progress` returns True until `work` has ended.
 
     The request is counted before the thread starts, because Ctrl-C may arrive before the caller receives the future.
     """
@@ -333,7 +334,7 @@ def is_request_in_progress() -> bool:
 def _retried(where: str, work: Callable[[], T]) -> T:
     """Run `work` and return its result. Repeat it up to 3 times after errors of the network or the server.
 
-    Raises MissingFileError or StorageError.
+    `where` names the file in messages. Raises MissingFileError if it is missing, and StorageError for other errors.
     """
     for attempt in range(1, _ATTEMPTS + 1):
         try:

@@ -41,7 +41,7 @@ class TemporaryFolder:
 
 
 def make_temporary(size_bytes: int, *, outside: Path) -> TemporaryFolder:
-    """Create a temporary folder with space for this many bytes.
+    """Create a temporary folder on a disk with at least `size_bytes` of free space.
 
     The folder is not inside `outside`. It is in TMPDIR, or on another disk or in memory if TMPDIR is full or read-only.
     Raises StorageError if no disk has enough space.
@@ -58,7 +58,7 @@ def make_temporary(size_bytes: int, *, outside: Path) -> TemporaryFolder:
 
 
 def _places(outside: Path) -> Iterator[Path]:
-    """Yield the folders for temporary files, the best first."""
+    """Yield writable folders for temporary files that are not inside `outside`, the best first."""
     places = [os.environ.get("TMPDIR"), "/tmp", os.environ.get("XDG_RUNTIME_DIR"), "/var/tmp", "/dev/shm"]  # noqa: S108 - `mkdtemp` makes private folders
     for place in dict.fromkeys(Path(place).absolute() for place in places if place):
         if os.access(place, os.W_OK | os.X_OK) and not place.resolve().is_relative_to(outside.resolve()):
@@ -66,7 +66,10 @@ def _places(outside: Path) -> Iterator[Path]:
 
 
 def make_locked(place: Path, prefix: str) -> TemporaryFolder:
-    """Create a folder in `place` that `remove_unused` keeps while it is used. Raises OSError."""
+    """Create and lock a folder in `place`, with a name that begins with `prefix`. Raises OSError.
+
+    `remove_unused` keeps the folder while it is locked.
+    """
     while True:
         path = Path(tempfile.mkdtemp(prefix=prefix, dir=place))
         with suppress(FileNotFoundError):  # another process removed it as left over

@@ -66,7 +66,7 @@ def disposition(filename: str) -> str:
 
 
 async def in_parts(stream: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
-    """Yield a body in parts of 1 MiB or more, except the last. If reading fails, yield the received data first."""
+    """Yield `stream` in parts of 1 MiB or more, except the last. If reading fails, yield the received data first."""
     part = bytearray()
     try:
         async for data in stream:
@@ -96,7 +96,7 @@ def item_json(cid: Cid, manifest: DatasetManifest) -> dict[str, Any]:
 
 
 def read_answer(data: bytes | Raw, kind: type[T], meaning: str) -> T:
-    """Decode the JSON of an answer to a type.
+    """Decode the JSON of an answer as a value of the type `kind`.
 
     Raises ArchiveError for other JSON. `meaning` describes the expected answer in the message.
     """

@@ -159,7 +159,7 @@ class ContentClient:
         return await self._recognised(cid, tree, hasher.size_bytes, filename, mimetype)
 
     async def _send(self, parts: Iterator[bytes], hasher: DatasetHasher, headers: dict[str, str]) -> bytes:
-        """Send the parts, hash them, and return the answer. Raises TimeoutError if the node accepts no data."""
+        """Upload `parts`, add them to `hasher`, return the answer. Raises TimeoutError if the node accepts no data."""
         async with asyncio.timeout(self._stall_timeout_s) as limit:
 
             async def body() -> AsyncIterator[bytes]:
@@ -176,7 +176,11 @@ class ContentClient:
     async def _recognised(
         self, cid: Cid, tree: Cid, size_bytes: int, filename: str | None, mimetype: str | None
     ) -> UploadReport:
-        """Return the report of an upload after verifying that the returned id matches the sent bytes."""
+        """Return the report of an upload. Raises ArchiveError unless `cid`, from the node, matches the sent bytes.
+
+        `tree` and `size_bytes` describe the sent bytes. If no known manifest format gives `cid`, the node's manifest is
+        requested and compared with them.
+        """
         manifest = manifest_of(cid, tree, size_bytes, filename, mimetype)
         if manifest is not None:
             return UploadReport(cid, tree, size_bytes, manifest)
@@ -245,7 +249,7 @@ class ContentClient:
                 await asyncio.to_thread(partial.write, part)
 
     async def _get_leaves(self, cid: Cid, partial: PartialDownload) -> None:
-        """Download the leaves if the node serves them."""
+        """Download the leaves into `partial` and verify them. Do nothing if the node does not serve leaves."""
         at = 0
         try:
             async with self._request("GET", f"/data/{cid}/{LEAVES_ROUTE}") as response:
@@ -257,7 +261,7 @@ class ContentClient:
         await asyncio.to_thread(partial.check_leaves)
 
     async def fetch_into(self, cid: Cid, incoming: IncomingDataset) -> DatasetManifest:
-        """Download a dataset into a content store, verify it and commit it."""
+        """Download a dataset into `incoming`, verify and commit it, and return its manifest."""
         manifest = await self.manifest(cid)
         async with self._data(cid, manifest, 0) as (response, _):
             size_bytes = 0
@@ -275,7 +279,7 @@ class ContentClient:
     ) -> AsyncIterator[tuple[aiohttp.ClientResponse, int]]:
         """Request a dataset's bytes from `start`.
 
-        Yields the answer and the offset at which it begins: `start` or 0.
+        Yields the response and the offset of its first byte: `start`, or 0 if the node sends the whole dataset.
         """
         route = f"/data/{cid}/network/stream" if self._network else f"/data/{cid}"
         headers = {"Range": f"bytes={start}-"} if start else {}
@@ -341,7 +345,7 @@ class ContentClient:
 
 
 class _Names(AbstractResolver):
-    """Resolver of host names in threads, for which the loop's shutdown does not wait."""
+    """Resolver that looks up host names in threads. The shutdown of the event loop does not wait for these threads."""
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET

@@ -56,7 +56,7 @@ class CidReader:
     def _read(self, name: str, limit_bytes: int) -> bytes | None:
         """Read a file. Return None if it is missing.
 
-        Reads at most one byte more than the limit. The decoder rejects data of that size.
+        Of a longer file, returns the first `limit_bytes` + 1 bytes, which the decoder rejects.
         """
         try:
             with storage_errors(self.folder.file(name)), self.folder.open(name) as file:

@@ -159,10 +159,11 @@ class DatasetReader(Closable):
 
 
 def has_its_size(data: Path, leaves: Path, sizes_bytes: Collection[int]) -> bool:
-    """Return True if a tree's files have the size of one of its datasets. Read at most one block.
+    """Return True if the files of a tree fit its datasets, which have `sizes_bytes`. Read at most one block.
 
-    The datasets of a tree differ only by zeros at the end, and the file may belong to a deleted dataset. A file of
-    another size must therefore have the same number of blocks, and its last block must match its leaf.
+    The datasets of a tree differ only by zeros at the end, and `data` may have been written for a dataset that was
+    deleted. Therefore `data` may have another size if the number of blocks is the same and the last block matches its
+    leaf.
     """
     blocks = block_count_of(max(sizes_bytes))
     try:

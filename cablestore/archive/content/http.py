@@ -25,7 +25,7 @@ _LOCALHOST: Final = ("localhost", "127.0.0.1", "::1")
 _HTTP_PORT: Final = 80
 _NAME: Final = b"content-type"
 _MAX_MESSAGES_WAITING: Final = 16
-"""Requests that a client may send before the first request is answered."""
+"""Maximum number of requests that a client may send before the first of them is answered."""
 _WINDOW_SIZE_BYTES: Final = 524_288
 """Maximum number of received bytes that wait for the disk. Up to twice as many are held in memory."""
 

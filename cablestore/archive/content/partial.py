@@ -98,7 +98,7 @@ class PartialDownload(ProcessBound):
     def resume(self) -> int:
         """Keep the bytes of an earlier download up to the first wrong or incomplete block, and return their number.
 
-        Raises NoRoomError if the disk lacks space for the rest.
+        Raises NoRoomError if the disk lacks space for the remaining bytes.
         """
         size_bytes, at = self._manifest.dataset_size_bytes, 0
         while at < size_bytes:

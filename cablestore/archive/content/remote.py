@@ -106,7 +106,7 @@ class ContentRemote:
             yield str(cid), content
 
     def _whole(self, cid: Cid, manifest: DatasetManifest, limit_bytes: int) -> bytes:
-        """Return a dataset's bytes, and fetch them if they are missing or damaged."""
+        """Return the bytes of a dataset of at most `limit_bytes`. Fetch them if they are missing or damaged."""
         _check_size(cid, manifest.dataset_size_bytes, limit_bytes)
         content = self._held(cid, manifest)
         if content is None:
@@ -117,7 +117,7 @@ class ContentRemote:
         return content
 
     def _held(self, cid: Cid, manifest: DatasetManifest) -> bytes | None:
-        """Return the verified bytes of a stored dataset, otherwise None."""
+        """Return the bytes of a stored dataset, or None if they are missing or do not match `manifest`."""
         content = self._folder.content(cid)
         if not content or len(content) != manifest.dataset_size_bytes:
             return None
@@ -132,7 +132,7 @@ class ContentRemote:
             await self._open.enter_async_context(client)
 
     async def _manifests(self, cids: list[Cid]) -> list[DatasetManifest]:
-        """Fetch manifests, at most 8 at a time."""
+        """Fetch the manifests with these ids, at most 8 at a time, and return them in the same order."""
         turns = asyncio.Semaphore(_MANIFESTS_AT_ONCE)
 
         async def one(cid: Cid) -> DatasetManifest:
@@ -149,7 +149,7 @@ class ContentRemote:
         await self._asked(lambda client: client.download(cid, target, manifest=manifest))
 
     async def _asked(self, work: Callable[[ContentClient], Coroutine[Any, Any, _T]]) -> _T:
-        """Return the result of the first node that succeeds.
+        """Call `work` with the client of each node in turn until one succeeds, and return its result.
 
         If all nodes fail, raises the first NoRoomError. If none of the errors is a NoRoomError, raises the last error.
         """
@@ -165,7 +165,7 @@ class ContentRemote:
         raise chosen
 
     def _run(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """Run a coroutine in the loop, in the caller's thread."""
+        """Run `work` in the caller's thread and return its result. Raises ArchiveError after `cancel`."""
         if self._is_cancelled:
             work.close()
             raise ArchiveError(_CANCELLED)

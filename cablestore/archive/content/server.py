@@ -215,7 +215,7 @@ class ContentServer:
     async def _send(
         self, request: web.Request, response: web.StreamResponse, read: Callable[[], bytes], part: bytes
     ) -> None:
-        """Send this part and all later parts.
+        """Send `part`, then all parts that `read` returns until it returns b"".
 
         If this fails, the connection is aborted, so that the client gets an error.
         """
@@ -281,7 +281,7 @@ class ContentServer:
 
 @web.middleware
 async def _in_words(request: web.Request, handler: _Handler) -> web.StreamResponse:
-    """Answer errors with a status and a message. Reject requests of web pages."""
+    """Convert errors of `handler` to responses with a status and a message. Reject requests of web pages."""
     if "Origin" in request.headers:
         raise web.HTTPForbidden(text="requests of web pages in browsers are not allowed")
     try:

@@ -185,7 +185,10 @@ class ContentStore(Closable, ProcessBound):
             self._reserved_size_bytes += size_bytes
 
     def _adopt(self, name: Path, manifest: DatasetManifest) -> None:
-        """Move two complete files to their final folders, replacing earlier files, and write the manifest."""
+        """Store a complete dataset: move its two files to their final folders, then write the manifest.
+
+        The paths of the files in `incoming` are `name` with two suffixes. Earlier files of the tree are replaced.
+        """
         cid, encoded = manifest_cid(manifest), manifest.encode()
         with self._guard, storage_errors(self.folder):
             self._check_open()

@@ -57,7 +57,7 @@ class Upstream:
         return self._store.manifest(cid)
 
     async def fetch(self, cid: Cid, *, is_asked_by_node: bool = False) -> None:
-        """Fetch a dataset into the store if it is missing, unless a node requested it.
+        """Fetch a missing dataset into the store. Do nothing with `is_asked_by_node` or without upstream nodes.
 
         Raises NoSuchContentError, NoRoomError, and StorageError.
         """
@@ -65,7 +65,7 @@ class Upstream:
             await asyncio.shield(self.begin(cid))
 
     def begin(self, cid: Cid) -> asyncio.Task[DatasetManifest]:
-        """Fetch a dataset in the background, or return the running fetch. Raises NoRoomError at the fetch limit."""
+        """Return the task that fetches a dataset; start it if necessary. Raises NoRoomError if too many tasks run."""
         if cid in self._running:
             return self._running[cid]
         if len(self._running) >= limits.MAX_CONTENT_FETCHES:

@@ -101,9 +101,9 @@ def encode_archive(
 def _fitting(
     profile: Profile, size_bytes: int, tombstones: Sequence[Tombstone], key: bytes | None
 ) -> tuple[bytes, tuple[bytes, ...]]:
-    """Encode the tombstones that fit beside the messages. Return them, and the targets of the other tombstones.
+    """Return the encoded field of the tombstones that fit, and the targets of the other tombstones.
 
-    `size_bytes` is the size of the messages.
+    `size_bytes` is the size of the document without tombstones and padding, before encryption.
     """
     field = _written(tombstones)
     if _stored_size_bytes(profile, size_bytes + len(field), key) <= MAX_STORED_ARCHIVE_SIZE_BYTES:

@@ -316,7 +316,7 @@ def manifest_cid(manifest: DatasetManifest) -> Cid:
 def manifest_of(
     cid: Cid, tree: Cid, size_bytes: int, filename: str | None, mimetype: str | None
 ) -> DatasetManifest | None:
-    """Return the manifest with these values and this id, or None if they do not match in any known format."""
+    """Return the manifest with these values, in the format that gives it the id `cid`, or None if no format does."""
     for manifest_format in ManifestFormat:
         manifest = DatasetManifest(tree, size_bytes, filename, mimetype, manifest_format)
         if manifest_cid(manifest) == cid:

@@ -96,7 +96,7 @@ def encode_signed_index(
     deletions: Iterable[bytes],
     key: bytes | None = None,
 ) -> tuple[bytes, list[bytes]]:
-    """Return the bytes of the signed index, and the hashes of deletions that do not fit.
+    """Return the bytes of the signed index, and the sorted hashes of the `deletions` that do not fit.
 
     The largest deletions are left out. Each is also in the archive of its week, so a member that imports that archive
     deletes the same posts. Other arguments and errors are as in `signed_index` and `encode_index`.
@@ -131,7 +131,7 @@ def encode_index(index: Index, key: bytes | None = None) -> bytes:
 
 
 def _encoded(index: Index, key: bytes | None) -> bytes:
-    """Return the bytes of an index of any size."""
+    """Return the bytes of an index of any size, encrypted with `key` if given."""
     if len(index.entries) > MAX_INDEX_ARCHIVES:
         raise ArchiveError(f"too many archives in the index: {len(index.entries)}, the maximum is {MAX_INDEX_ARCHIVES}")
     write = index.profile.write_index_metadata
@@ -211,7 +211,7 @@ def _plain(data: bytes, key: bytes | None) -> bytes:
 
 
 def _parts(plain: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the encoded archives and the signed statement of an index, each with its field number.
+    """Yield the encoded entries and the signed statement of an index, each as (field number, value).
 
     Raises ArchiveError for unknown fields and if there are too many archives.
     """
@@ -235,7 +235,7 @@ def _signed_in(plain: bytes) -> SignedStatement:
 
 
 def _decoded(plain: bytes, profile: Profile, data_size_bytes: int | None, stated: frozenset[str] | None) -> Index:
-    """Decode the document of an index. With `stated`, an archive with any other id is rejected before it is decoded."""
+    """Decode the document of an index. With `stated`, an entry is rejected before decoding if `stated` lacks its id."""
     entries: dict[str, Entry] = {}
     signed: SignedStatement | None = None
     for field, value in _parts(plain):
@@ -305,7 +305,7 @@ def _check_apart(entries: Iterable[Entry]) -> None:
 
 
 def _check_commitments(entries: tuple[Entry, ...], commitments: tuple[Commitment, ...]) -> None:
-    """Raise ArchiveError unless there is one commitment to each entry, with the content id of the entry, if any."""
+    """Raise ArchiveError unless each entry has one commitment, with the same content id if the entry has one."""
     stated = {each.archive_id: each.cid for each in commitments}
     if len(stated) != len(commitments) or stated.keys() != {entry.archive_id for entry in entries}:
         raise ArchiveError(

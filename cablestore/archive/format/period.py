@@ -57,5 +57,5 @@ def weeks(first_ms: int, end_ms: int) -> Iterator[Period]:
 
 
 def due_after(now_ms: int, settle_ms: int) -> int:
-    """Return the next time that is `settle_ms` after the end of a week, in milliseconds since 1970."""
+    """Return the first time after `now_ms` that is `settle_ms` after the end of a week, in milliseconds since 1970."""
     return week_of(max(now_ms - settle_ms, 0)).to_ms + settle_ms

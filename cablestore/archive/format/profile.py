@@ -142,11 +142,11 @@ class Profile(ABC):
 
     @abstractmethod
     def inner_padding(self, size_bytes: int) -> bytes:
-        """Return the padding field for a document of `size_bytes`, including encryption."""
+        """Return the padding field for a document that would have `size_bytes` without it, after encryption, if any."""
 
     @abstractmethod
     def outer_padding_bytes(self, size_bytes: int) -> int:
-        """Return the number of zero bytes after a document of `size_bytes`, encrypted or not."""
+        """Return the number of zero bytes that follow a document. `size_bytes` is its size after encryption, if any."""
 
     def document(self, period: Period, topics: tuple[Topic, ...], messages: Sequence[WakuMessage]) -> bytes:
         """Return the bytes of an archive without padding."""
@@ -189,7 +189,7 @@ class Profile(ABC):
 
     @abstractmethod
     def _read_place(self, *place: int) -> tuple[int, int, int]:
-        """Return offset, size and padding in bytes."""
+        """Return offset, size and padding in bytes from `place`, the fields that `_place` returns."""
 
     def _metadata(self, period: Period, topics: tuple[Topic, ...]) -> tuple[Any, ...]:
         return _VERSION, self.timestamp(period.from_ms), self.timestamp(period.to_ms), topics
@@ -383,10 +383,10 @@ def _topic_bytes(topic: Topic) -> bytes:
 
 
 def _zeros_that_fill(gap_bytes: int) -> int | None:
-    """Return the number of zeros of a field that occupies `gap_bytes` with its tag and its length.
+    """Return the number of zeros in a padding field that occupies `gap_bytes` in total, with its tag and its length.
 
-    Returns None if such a number does not exist: for 1 and 2, and if one more zero makes the length a byte longer (130,
-    16387).
+    Returns None if no such field exists: for a gap of 1 or 2 bytes, and for a gap (such as 130 or 16387 bytes) at which
+    one more zero makes the length a byte longer.
     """
     for length_size_bytes in range(1, 5):
         zeros = gap_bytes - 1 - length_size_bytes

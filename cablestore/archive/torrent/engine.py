@@ -62,7 +62,7 @@ class TorrentEngine(ProcessBound):
         self._seeds: dict[str, Swarm] = {}
         self._remotes: dict[str, TorrentRemote] = {}
         self._hashes: dict[str, Metainfo] = {}
-        """Metainfo of seeded folders, whose pieces this engine read from the disk."""
+        """For each seeded community, the metainfo of its folder, whose pieces this engine hashed."""
         bind(self)
 
     def __enter__(self) -> Self:
@@ -200,9 +200,10 @@ class TorrentEngine(ProcessBound):
             raise ArchiveError(f"cannot seed {folder}: {error.strerror} ({error.filename})") from None
 
     def _whole(self, metainfo: Metainfo, *, is_verified: bool) -> Metainfo:
-        """Return the metainfo of the torrent file if it has the same index, otherwise the metainfo of the folder.
+        """Return the metainfo of the torrent file if it has the same index as `metainfo`, otherwise `metainfo`.
 
-        Raises IncompleteError for missing pieces.
+        `metainfo` describes the folder. Raises IncompleteError for pieces that differ from the torrent file. Without
+        such a file, raises it for pieces of zeros, unless `is_verified`.
         """
         known = self._torrent_of(metainfo.community)
         if known is not None and known.index_hashes == metainfo.index_hashes:
@@ -244,7 +245,7 @@ class TorrentEngine(ProcessBound):
             shutil.rmtree(scratch, ignore_errors=True)
 
     def _fetch_metadata(self, magnet: Magnet, peers: tuple[Peer, ...], scratch: str) -> bytes:
-        """Return the info dictionary of a link from peers. libtorrent checked only its info-hash."""
+        """Fetch the info dictionary of `magnet` from peers and return it. libtorrent checks only its info-hash."""
         session = self._running()
         params: Any = lt.parse_magnet_uri(f"magnet:?xt=urn:btih:{magnet.info_hash}")
         params = private_params(self.config, params)
@@ -275,7 +276,7 @@ class TorrentEngine(ProcessBound):
 
 
 def keep_torrent(torrent: Path, folder: Path, community: str) -> None:
-    """Copy a community's torrent file to the `torrent_folder` of another engine.
+    """Copy the torrent file `torrent` of a community to `folder`, the `torrent_folder` of another engine.
 
     Raises ArchiveError if the file is invalid, or cannot be read or written.
     """
@@ -283,7 +284,10 @@ def keep_torrent(torrent: Path, folder: Path, community: str) -> None:
 
 
 def has_index_of(magnet: Magnet, folder: Path, torrent_folder: Path) -> bool:
-    """Return True if a community's index below `folder` belongs to a link, according to the torrent file."""
+    """Return True if the index below `folder` is the index of the torrent of `magnet`.
+
+    This is decided with the community's torrent file in `torrent_folder`. Return False if a file is missing or invalid.
+    """
     try:
         known = _read_torrent_file(torrent_folder / f"{magnet.community}.torrent", magnet.community)
         index = (folder / magnet.community / INDEX).read_bytes()

@@ -68,7 +68,7 @@ class Metainfo:
 
     @property
     def pieces_of_zeros(self) -> frozenset[int]:
-        """Pieces of `data` with only zeros: holes of archives that were not fetched."""
+        """Numbers of the pieces of `data` that contain only zeros: holes of archives that were not fetched."""
         nothing = piece_sha1(bytes(limits.PIECE_SIZE_BYTES))
         return frozenset(piece for piece in range(self.data_pieces) if self.piece_hash(piece) == nothing)
 
@@ -110,9 +110,8 @@ class Metainfo:
 def make_metainfo(community: str, data: BinaryIO, index: BinaryIO, *, earlier: Metainfo | None = None) -> Metainfo:
     """Hash a community's two files, which must be open for reading and seekable.
 
-    `earlier` is the metainfo of the folder before archives were appended. If it is given, this hashes only the new
-    pieces and the last earlier piece. The latter checks that `data` did not change. Raises ArchiveError for invalid
-    sizes.
+    `earlier` is the metainfo of the folder before archives were appended to `data`. If the last piece of `data` in
+    `earlier` is still the same, the pieces before it are not hashed again. Raises ArchiveError for invalid sizes.
     """
     data_size_bytes, index_size_bytes = data.seek(0, io.SEEK_END), index.seek(0, io.SEEK_END)
     _check_sizes(data_size_bytes, index_size_bytes)
@@ -217,7 +216,7 @@ def _check_pieces(metainfo: Metainfo) -> None:
 
 
 def _known_hashes(earlier: Metainfo, data: BinaryIO, data_size_bytes: int) -> bytes:
-    """Return the hashes of the earlier data, or b"" if its last piece has changed."""
+    """Return the hashes of the pieces of `data` in `earlier`, or b"" if the last of them has changed or is missing."""
     if earlier.data_size_bytes > data_size_bytes:
         return b""
     data.seek(earlier.data_size_bytes - limits.PIECE_SIZE_BYTES)

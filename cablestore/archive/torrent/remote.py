@@ -94,7 +94,7 @@ class TorrentRemote(Closable):
             wanted.deselect()
 
     def _collect(self, pieces: range, wanted: _WantedPieces, soon: range | None = None) -> bytes:
-        """Wait for consecutive pieces and return their bytes."""
+        """Fetch `pieces` and return their bytes. Pieces in `soon` are requested next."""
         for _ in range(_ATTEMPTS):
             self._raise_if_cancelled()
             wanted.want(pieces)
@@ -109,7 +109,7 @@ class TorrentRemote(Closable):
         raise ArchiveError(f"data in {self._folder} differs from the received data. Check the disk")
 
     def _wait(self, pieces: range, wanted: _WantedPieces) -> None:
-        """Wait for pieces. Raises ArchiveError if no data, or only rejected data, arrives within the stall timeout."""
+        """Wait until `pieces` are complete. Raises ArchiveError if no valid data arrives within the stall timeout."""
         swarm, stall_s = self.swarm, self._config.stall_timeout_s
         arrived, kept_bytes = len(swarm.arrivals), _kept_bytes(swarm)
         deadline_s = time.monotonic() + stall_s
@@ -129,7 +129,10 @@ class TorrentRemote(Closable):
                 kept_bytes, deadline_s = now_bytes, time.monotonic() + stall_s  # a part of a piece arrived: wait again
 
     def _add_again(self, wanted: _WantedPieces, pieces: range) -> Swarm:
-        """Add the torrent again with its wanted pieces: seeds disconnect a peer that requests nothing."""
+        """Remove the torrent and add it again with its wanted pieces, `pieces` first. Return its new state.
+
+        This reconnects to seeds, which disconnect a peer that requests nothing.
+        """
         wanted.was_added_again = True
         self._session.remove(self.swarm, "connecting to its peers again")
         self.swarm = self._start(wanted.missing)
@@ -196,7 +199,7 @@ class TorrentRemote(Closable):
     # --- the torrent in its session --------------------------------------------------------------
 
     def _start(self, wanted: Collection[int] = ()) -> Swarm:
-        """Add the torrent with the pieces in the folder and the wanted pieces."""
+        """Add the torrent to the session, with the pieces in its folder, and request `wanted`. Return its state."""
         try:
             have = held_pieces(self._folder, self.metainfo)
         except OSError as error:
@@ -222,13 +225,13 @@ class TorrentRemote(Closable):
 
 
 def _kept_bytes(swarm: Swarm) -> int:
-    """Return the number of received bytes without rejected pieces."""
+    """Return the number of received payload bytes, not counting rejected pieces."""
     status = swarm.handle.status(0)
     return int(status.total_payload_download - status.total_failed_bytes)
 
 
 def _has_given_up(swarm: Swarm) -> bool:
-    """Return True if libtorrent knows peers but will not request from them, although none was banned.
+    """Return True if libtorrent knows peers but will not connect to any, although no piece was rejected.
 
     A seed disconnects a peer that requests nothing, as this node does between two fetches. libtorrent then regards the
     seed as useless, and does not reconnect when pieces are requested again.
@@ -259,7 +262,7 @@ class _WantedPieces:
         self._remote.check_space(self._missing_bytes)
 
     def want(self, pieces: range) -> None:
-        """Fetch these pieces first, then all other wanted pieces."""
+        """Request `pieces` first, then all other wanted pieces."""
         if self._swarm is self._remote.swarm:
             self.hurry(pieces, _NOW)
             return
@@ -269,7 +272,7 @@ class _WantedPieces:
         self._prioritize({piece: _NOW if piece in now else _WANTED for piece in self.missing})
 
     def hurry(self, pieces: range, priority: int) -> None:
-        """Request these pieces before other pieces."""
+        """Request the missing pieces among `pieces` with this priority."""
         self._prioritize(dict.fromkeys(self.missing.intersection(pieces), priority))
 
     def is_here(self, pieces: range) -> bool:
@@ -353,7 +356,10 @@ def _opened(path: Path) -> BinaryIO:
 
 
 def _next_written(descriptor: int, place: int) -> int:
-    """Return the first piece at or after `place` with data in the file, or a larger number than any piece's."""
+    """Return the number of the first piece from `place` on that is not a hole, or a number greater than any piece's.
+
+    Pieces count from 0 at the beginning of the file.
+    """
     try:
         return os.lseek(descriptor, place * limits.PIECE_SIZE_BYTES, os.SEEK_DATA) // limits.PIECE_SIZE_BYTES
     except OSError as error:

@@ -22,7 +22,7 @@ _QUEUED_ALERTS: Final = 100_000
 
 
 class Swarm:
-    """State of one torrent in a session. The session's thread updates it from alerts; `end` also changes it."""
+    """State of one torrent in a session. The session's thread updates it from alerts. `TorrentSession.end` ends it."""
 
     def __init__(self, handle: Any, info_hash: str, have: set[int]) -> None:
         self.handle: Final = handle
@@ -53,7 +53,7 @@ class TorrentSession(ProcessBound):
 
     def __init__(self, config: TorrentConfig) -> None:
         self._lock = threading.RLock()
-        """Lock of `_changed`. `with _changed` runs Python code first, so Ctrl-C could leave the lock locked."""
+        """Lock of `_changed`. Use `with _lock`: `with _changed` runs Python code, and Ctrl-C could leave it locked."""
         self._changed = threading.Condition(self._lock)
         self._swarms: dict[str, Swarm] = {}
         self._listening: list[str] = []
@@ -85,7 +85,7 @@ class TorrentSession(ProcessBound):
             raise ArchiveError("the torrent session no longer listens. Start the session again")
 
     def add(self, params: Any, have: set[int] | None = None) -> Swarm:
-        """Add a torrent. `have` are the pieces known to be complete."""
+        """Add a torrent and return its state. `have` are the pieces known to be complete."""
         info_hash = str(params.info_hashes.v1)
         with self._lock:
             if info_hash in self._swarms:
@@ -115,7 +115,7 @@ class TorrentSession(ProcessBound):
             self._changed.notify_all()
 
     def wait_for_change(self, swarm: Swarm, seen: int, timeout_s: float) -> bool:
-        """Wait until `change_count` differs from `seen`. Return False after the timeout.
+        """Wait until `change_count` differs from `seen`, and return True. Return False after the timeout.
 
         Raises ArchiveError if the torrent has ended.
         """
@@ -202,7 +202,7 @@ def _record_alert(swarm: Swarm, alert: Any) -> None:
 
 
 def _count_pieces(swarm: Swarm) -> None:
-    """Read from libtorrent which pieces are complete."""
+    """Set `have` to the pieces that are complete according to libtorrent, and append new pieces to `arrivals`."""
     bits = swarm.handle.status(lt.torrent_handle.query_pieces).pieces
     here = {piece for piece, is_here in enumerate(bits) if is_here}
     new = sorted(here - swarm.have)
