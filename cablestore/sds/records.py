@@ -70,7 +70,7 @@ def known_of(row: bytes | None) -> Known | None:
 
 
 def entries_of(parts: Iterable[list[Any]]) -> tuple[HistoryEntry, ...]:
-    """Return packed entries."""
+    """Return the entries packed in `parts`."""
     return tuple([HistoryEntry(*part) for part in parts])
 
 
@@ -109,7 +109,7 @@ def kept_of(row: bytes, message_id: str, channel_id: str, lamport_ms: int) -> Ke
 class Outgoing:
     """Unacknowledged message of this member.
 
-    `doubt` is the probability that all filters with its id contain it by chance.
+    `doubt` is the probability that all filters that seem to contain its id do so by chance.
     """
 
     sent: int = 1

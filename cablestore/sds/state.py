@@ -183,7 +183,7 @@ class ChannelState:
 
     @staticmethod
     def set_timer(timers: Table, part: bytes, before_ms: int | None, due_ms: int | None) -> None:
-        """Move a timer from one time to another. None means that the timer is not set."""
+        """Move the timer of `part` from `before_ms` to `due_ms`. None means that it is not set."""
         if before_ms is not None and before_ms != due_ms:
             timers.delete(time_part(before_ms) + part)
         if due_ms is not None:
