@@ -53,7 +53,7 @@ def _interrupt_later(unraisable: sys.UnraisableHookArgs) -> None:
 
 
 def _interrupt_after(caller: weakref.ref[threading.Event], thread_id: int) -> None:
-    """Send Ctrl-C when the object in the caller's variable is gone. Until then, Python would drop it again."""
+    """Send Ctrl-C to `thread_id` after its hook has returned, which frees `caller`. Python would drop an earlier one."""
     while caller() is not None:
         time.sleep(_POLL_S)
     signal.pthread_kill(thread_id, signal.SIGINT)

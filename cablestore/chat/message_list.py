@@ -228,7 +228,7 @@ class MessageList(Widget):
         self._request_pages()
 
     def action_scroll_pages(self, by: int) -> None:
-        """Scroll by screens."""
+        """Scroll by `by` screens, down for a positive number."""
         self.scroll_rows(by * max(1, self.size.height - 2))
 
     def action_oldest(self) -> None:
@@ -313,7 +313,7 @@ class MessageList(Widget):
             self._choose(None)
 
     def _choose_next(self, by: int) -> None:
-        """Choose the message above or below. Without a chosen message, choose the last message in view."""
+        """Choose the message `by` messages below the chosen message, or if none is chosen, the last message in view."""
         held = self.timeline.messages
         if not held:
             return

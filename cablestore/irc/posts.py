@@ -41,7 +41,7 @@ class LogConverter:
     """Number of post/infos of the log that are already stored."""
 
     def begin_file(self, number: int, tips: tuple[bytes, ...] | None, *, is_later: bool = True) -> None:
-        """Begin a file. `tips` are the stored posts before the file, or None if the file continues the previous file.
+        """Begin file `number`. Its first post links to the stored posts `tips`, or if None, to the previous file's last.
 
         If `is_later`, the file begins after the previous file, and people who were present may still be present.
         """

@@ -88,7 +88,7 @@ def with_marks_of(known: LogFormat, lines: Iterable[str]) -> LogFormat:
 
 
 def _is_of_events(mark: str, rests: list[str]) -> bool:
-    """Return True if a mark means events, such as joins. If it may be a nick, all its lines must be events."""
+    """Return True if WeeChat writes `mark` before events. If it may be a nick, all texts after it must be events."""
     if _names_somebody(mark):
         return all(map(_EVENT.match, rests)) and (len(rests) > 1 or any(map(_CERTAIN_EVENT.match, rests)))
     return any(map(_EVENT.match, rests))
