@@ -203,7 +203,7 @@ class Counters:
     waiting_size_bytes: int = 0
     missing: int = 0
     lost: int = 0
-    """Messages declared lost because they could not be retrieved, without messages that arrived later."""
+    """Messages declared lost because they could not be retrieved, except those that arrived later."""
     heads: int = 0
     answers: int = 0
     sync_ms: int = 0

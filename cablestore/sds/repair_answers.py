@@ -14,7 +14,7 @@ from cablestore.sds.tables import TIME_SIZE_BYTES, id_of, place_of, time_part
 
 
 def note_requests(state: ChannelState, message: SdsMessage, now_ms: int) -> None:
-    """Record the requests of a received message for messages that are in the log and that we must answer.
+    """Record requests of a received message that we must answer from the log, and postpone our requests for the same.
 
     The author of a requested message is read from the log, not from the request.
     """
