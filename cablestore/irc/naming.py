@@ -125,7 +125,7 @@ class Conversation:
 
 
 def conversation_of(path: PurePath, root: PurePath, line_channel: str) -> Conversation:
-    """Return the conversation of a file below the given path `root`."""
+    """Return the conversation of a file below the given path `root`. `line_channel` is the channel in its lines, or ""."""
     weechat = _WEECHAT.fullmatch(path.name)
     if weechat is not None:
         name = weechat["target"].lower()

@@ -30,7 +30,7 @@ def recognise(lines: Iterable[str], where: str, *, is_named_by_day: bool = False
     If several formats parse the same number of lines, the format that parses the fewest of them as actions wins,
     because an action may have any form. Then further lines decide, then the order of FORMATS. Empty lines do not count.
     Further lines do not decide for logs with a day such as 2022-01-31 in their name, for compatibility with earlier
-    imports.
+    imports. Errors name the log `where`.
     """
     rest = (line for line in lines if line.strip())
     sample = list(islice(rest, SAMPLE_LINES))
