@@ -303,7 +303,7 @@ def moderation(
 
 
 def _judged(store: CableStore, channel: str | None, history: bool) -> Iterator[Decision]:
-    """Yield the actions in `channel`, or if None, in the whole cabal and all channels: with `history`, also past ones."""
+    """Yield the actions of `channel`, or if None, of the whole cabal and all channels. Include past ones if `history`."""
     read: Callable[[str | None], Iterable[Decision]] = (
         store.moderation.history if history else store.moderation.in_force
     )

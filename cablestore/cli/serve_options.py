@@ -111,7 +111,7 @@ _SETTINGS: Final = {_option_name(setting): setting for setting in fields(NodeSet
 
 
 def _option(name: str, setting: Field[Any]) -> Callable[[Any], Any]:
-    """Return the option --`name`, which sets the field `setting`. The field's type and unit determine its type."""
+    """Return the option --`name`, which sets the field `setting`. Its type depends on the field's type and unit."""
     default: Any = setting.default
     meaning, unit = setting.metadata["help"], setting.metadata["unit"]
     if isinstance(default, bool):

@@ -28,7 +28,7 @@ def _stop_signals() -> list[signal.Signals]:
 def _act_by_default(number: signal.Signals) -> None:
     """Restore the default action of a signal, so that the next signal ends the process.
 
-    SIGHUP is ignored, because a closed terminal sends it twice.
+    SIGHUP is ignored instead, because a closed terminal sends it twice.
     """
     signal.signal(number, signal.SIG_IGN if number == signal.SIGHUP else signal.SIG_DFL)
 

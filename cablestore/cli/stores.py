@@ -39,7 +39,7 @@ def open_store(path: Path, *, create: bool = True, dialect: Dialect | None = Non
 
 @contextmanager
 def open_to_sync(path: Path, out: Output, *, create: bool) -> Iterator[CableStore]:
-    """Open a store; `create` a missing one. If the body fails, remove a new folder whose store is still empty.
+    """Open a store, or create it if `create`. If the body fails, remove a new folder whose store is still empty.
 
     Otherwise a wrong address or cabal key would leave an empty store with a key that nobody uses.
     """

@@ -121,7 +121,7 @@ def _usable_lines(log: LogFile, found: LogStream, report: ImportReport) -> Itera
 
 
 def _opened(logs: list[LogFile]) -> Iterator[tuple[LogFile, LogStream]]:
-    """Yield each log with its stream, in order. A source is read on where it stopped, even after logs of others."""
+    """Yield each log with its stream, in order. Reading of a source continues where it stopped."""
     numbers: dict[Path, list[int]] = {}
     for log in logs:
         numbers.setdefault(log.source, []).append(log.number)

@@ -41,8 +41,9 @@ class LogConverter:
     """Number of post/infos of the log that are already stored."""
 
     def begin_file(self, number: int, tips: tuple[bytes, ...] | None, *, is_later: bool = True) -> None:
-        """Begin file `number`. Its first post links to `tips`, stored posts, or if None, to the previous file's last post.
+        """Begin file `number`.
 
+        Its first post links to the stored posts `tips`. If `tips` is None, it links to the last post of the previous file.
         If `is_later`, the file begins after the previous file, and people who were present may still be present.
         """
         self._file, self._time_ms = number, _NEVER

@@ -70,7 +70,10 @@ def standing(state: ChannelState, sender_id: str) -> tuple[int, int]:
 
 
 def is_much_cheaper(state: ChannelState, sender_id: str, other: str) -> bool:
-    """Return True if a sender is in an earlier lane than `other`, or in the same lane with less than half its price."""
+    """Return True if `sender_id` is served much earlier than `other`.
+
+    This means that it is a member and `other` a stranger, or that both are of one kind and its price is less than half.
+    """
     lane, price = standing(state, sender_id)
     other_lane, other_price = standing(state, other)
     return lane < other_lane or (lane == other_lane and 2 * price + MAX_SDS_CAUSES < other_price)

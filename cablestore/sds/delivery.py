@@ -355,7 +355,7 @@ def _claims_of_missing(state: ChannelState) -> Iterator[Claim]:
 
 
 def _claims_of_gaps(state: ChannelState) -> Iterator[Claim]:
-    """Yield a claim for each gap that no message waits for, for that sender in `gap.causes` that is served first."""
+    """Yield a claim for each gap that no message waits for. Its sender is the cause of the gap that is served first."""
     for part, row in state.missing.rows():
         gap = gap_of(row)
         if gap.notified_by is not None:

@@ -69,7 +69,7 @@ def index(state: ChannelState, place: bytes, head: Head) -> None:
 
 
 def _forget(state: ChannelState, place: bytes, row: bytes) -> None:
-    """Remove a head. Remove it from both shares in which it may be indexed: its sender may not have had one then."""
+    """Remove the head at `place`, also from the index. It may be indexed before its sender got a separate share."""
     state.heads.delete(place)
     for share in (STRANGERS, head_of(row).sender_id):
         state.heads_of.delete(sized_prefix(share) + place)
@@ -105,7 +105,7 @@ def logged(state: ChannelState, place: bytes, message: SdsMessage, *, is_named: 
 
 
 def note_named(state: ChannelState, message: SdsMessage, now_ms: int) -> None:
-    """Record `now_ms` in the heads that a received message lists."""
+    """Record `now_ms` in the heads that a received message lists, as the time when a member last listed them."""
     if not state.counters.heads:
         return
     for entry in message.causal_history:

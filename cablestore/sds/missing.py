@@ -123,7 +123,8 @@ def _times(state: ChannelState, gap: Gap) -> Iterator[tuple[Table, Table, int]]:
 def close(state: ChannelState, message_id: str, *, is_here: bool = False) -> Gap | None:
     """Remove a gap. Return it, or None if it did not exist.
 
-    With `is_here`, it arrived or is treated as met, so the requests for it are subtracted from its causes' accounts.
+    With `is_here`, the message arrived or is treated as met. The requests for it are then subtracted from the accounts
+    of the senders that listed it.
     """
     gap = find(state, message_id)
     if gap is not None:

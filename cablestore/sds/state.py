@@ -94,7 +94,7 @@ class ChannelState:
 
     @property
     def filter(self) -> RollingFilter:
-        """Filter of received ids.
+        """Filter of the ids of sent and received messages.
 
         If its parameters have changed, it is rebuilt from the newest messages of the log.
         """
