@@ -53,7 +53,7 @@ def _interrupt_later(unraisable: sys.UnraisableHookArgs) -> None:
 
 
 def _interrupt_after(caller: weakref.ref[threading.Event], thread_id: int) -> None:
-    """Send Ctrl-C when the object in the caller's variable is gone. Until then, Python would drop it again."""
+    """Send Ctrl-C to thread `thread_id` once `caller` is gone: its hook has returned. Python drops it until then."""
     while caller() is not None:
         time.sleep(_POLL_S)
     signal.pthread_kill(thread_id, signal.SIGINT)

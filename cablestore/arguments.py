@@ -150,7 +150,7 @@ def check_call(name: str, value: object) -> None:
 
 
 def check_others(name: str, value: object) -> None:
-    """Check the further values of a post/info, by name. A value is bytes, or None to remove the name."""
+    """Check a mapping of names to further values of a post/info: bytes, or None to remove the name."""
     check_instance(name, value, Mapping, "a mapping of str to bytes")
     for key, each in value.items():  # type: ignore[attr-defined] # a mapping, as checked above
         check_text(f"{name} (a key)", key)

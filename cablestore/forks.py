@@ -112,7 +112,7 @@ def _release(descriptors: set[int]) -> None:
 
 
 def _leave(thing: ProcessBound, owner: int) -> None:
-    """Protect an object in a child: never destroy its native parts, and make its methods raise CableStoreError."""
+    """Protect an object in a child of process `owner`: never destroy its native parts, and make all uses raise errors."""
     for bound in thing._bound_parts():  # noqa: SLF001 - of the base
         _leave(bound, owner)
     native = list(thing._native_parts())  # noqa: SLF001 - of the base

@@ -80,7 +80,7 @@ class Alerts:
             self._alert(new)
 
     async def _new_in(self, number: int, names: set[str]) -> list[Mention]:
-        """Return the new mentions in these channels of a cabal, without mentions in the watched channel."""
+        """Return the new mentions in the channels `names` of cabal `number`, except those that the user sees."""
         found: list[Mention] = []
         if names:
             cabal = self._client.cabal_of(CabalChannel(number, ""))

@@ -442,7 +442,7 @@ class ChatApp(App[None]):
         self._panes.toggle_members()
 
     def action_scroll_pages(self, by: int) -> None:
-        """Scroll the messages by screens."""
+        """Scroll the messages by `by` screens, down for a positive number."""
         self.messages.action_scroll_pages(by)
 
     def action_oldest(self) -> None:
@@ -454,7 +454,7 @@ class ChatApp(App[None]):
         self.messages.action_newest()
 
     async def action_next_channel(self, by: int) -> None:
-        """Show the next channel of the list."""
+        """Show the channel that is `by` lines further in the list."""
         if place := self._panes.folds(self._place).next(self._channels, by):
             await self._go(place)
 
@@ -552,7 +552,7 @@ class ChatApp(App[None]):
 
     @contextmanager
     def _until_the_end(self) -> Iterator[None]:
-        """Ignore missing widgets if the client exits during the work."""
+        """Ignore errors of the body about missing widgets if the client has exited meanwhile."""
         try:
             yield
         except NoMatches:
@@ -560,7 +560,7 @@ class ChatApp(App[None]):
                 raise
 
     async def _try(self, work: Awaitable[object]) -> bool:
-        """Await work. If it fails, show the error and return False."""
+        """Await `work`, and return True. If it raises an error of the store or system, show the error and return False."""
         try:
             await work
         except (CableStoreError, OSError) as error:

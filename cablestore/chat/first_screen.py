@@ -17,9 +17,10 @@ _NO_MESSAGES = "No messages yet: write the first one"
 
 
 def first_channel(typed: str, entries: Sequence[ChannelEntry]) -> str:
-    """Return the channel to show first: the typed channel, or else a joined channel, preferably `default`.
+    """Return the channel to show first: `typed`, or else `default` if it is joined, or else the first joined channel.
 
-    Raises NotFoundError if the typed name is ambiguous.
+    If none is joined, return `default` if it or no channel exists, otherwise the first channel. Raises NotFoundError
+    if `typed` is ambiguous.
     """
     if typed:
         return find_channel(typed, [entry.name for entry in entries])

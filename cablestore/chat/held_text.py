@@ -31,11 +31,11 @@ def is_sure(text: str) -> bool:
 
 
 def held_text(parts: Sequence[Segment], base: Style, width: int, column: int) -> list[Segment]:
-    """Return parts of a clean text as segments of exactly `width` cells, for a column of the terminal.
+    """Return the parts of a clean text as segments of exactly `width` cells, with blanks in the style `base`.
 
-    The column counts from 0. If the width of the text is uncertain, the space is first filled with blanks. Then the
-    cursor is moved to the beginning, and after the text to the end. A terminal that draws more or fewer cells than
-    counted therefore does not move other text.
+    The text begins at `column` of the terminal, counted from 0. If the width of the text is uncertain, the cells are
+    first filled with blanks. Then the cursor is moved to the first cell, and after the text behind the last cell. A
+    terminal that draws more or fewer cells than counted therefore does not move other text.
     """
     text = "".join(part.text for part in parts)
     rest = width - cell_len(text)

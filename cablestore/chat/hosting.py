@@ -160,7 +160,7 @@ class RunningNode(WatchedNode):
             self.change(listening=tuple(found))
 
     def change_peers(self, node: Node, connect: tuple[Address, ...], reconcile_connect: tuple[Address, ...]) -> None:
-        """Replace the recorded peers that the node stays connected to."""
+        """Record `connect` as the peers that the node stays connected to, and forget failures of peers in neither list."""
         kept = set(map(str, (*connect, *reconcile_connect)))
         failures = tuple(each for each in _failures(node) if each.address in kept)
         self.change(connect=tuple(map(str, connect)), failures=failures)

@@ -114,7 +114,10 @@ class StoreKeeper:
     # --- in the thread ---------------------------------------------------------------------------
 
     def _keep(self) -> None:
-        """Check that the other process runs and answers. Return at once for a store of this process."""
+        """Until `close`, check that the other process runs and answers, and return to the store after a loss.
+
+        Return at once for a store of this process.
+        """
         while isinstance(store := self.opened.store, RemoteStore) and not self._closing.is_set():
             try:
                 self._check(store)
@@ -135,7 +138,7 @@ class StoreKeeper:
             self._woken.clear()
 
     def _open_again(self) -> None:
-        """Reopen the store as soon as possible."""
+        """Retry every _AGAIN_S until the store is open again or `close` is called. Without `reopen`, do nothing."""
         while self._reopen is not None and self.lost and not self._closing.wait(_AGAIN_S):
             try:
                 self._come_back(self._reopen())
@@ -167,7 +170,7 @@ class StoreKeeper:
             self._changes.note_state()
 
     def _watch(self) -> None:
-        """Report changes of the node, and detect that the store is closed."""
+        """Report changes of the node, and wake the thread when the store is closed."""
         opened = self.opened
 
         def wake_at_end() -> None:

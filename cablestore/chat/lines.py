@@ -67,7 +67,7 @@ class Folds:
     """Folded channels of the lists. By default, channels that are not joined are folded."""
 
     def __init__(self, place: CabalChannel, unfolded: Collection[int]) -> None:
-        """Fold all cabals except `unfolded`. The channel at `place` is always shown."""
+        """Fold the lists of all cabals except the numbers `unfolded`. The channel at `place` is always shown."""
         self._place = place
         self._unfolded = unfolded
 

@@ -56,7 +56,7 @@ def marked_text(rows: Sequence[Row], mark: MarkedPart) -> str:
 
 
 def _rows_of(rows: Sequence[Row], at: int) -> tuple[int, int]:
-    """Return the index of the first row of a row's message, and the index after its last row."""
+    """Return the index of the first row of the message to which row `at` belongs, and the index after its last row."""
     first, end = at, at + 1
     while first and rows[first - 1].message is rows[at].message:
         first -= 1

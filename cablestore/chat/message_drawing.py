@@ -82,7 +82,7 @@ class MessageDrawing:
         return Strip(held).adjust_cell_length(width, self.base)
 
     def _message_line(self, when: str, name: Segment, text: Sequence[Segment], base: Style, at: int) -> Strip:
-        """Return a line of a message: time, name aligned right, text. Segments record positions for the mouse."""
+        """Return a line of a message: time, name aligned right, text. Segments record the row `at` for the mouse."""
         before = f"{when:<5} "
         text_column = len(before) + self.name_width + 1
         name_cells = min(name.cell_length, self.name_width)
@@ -97,7 +97,7 @@ class MessageDrawing:
         return Strip(_with_offsets([*head, *body], left, at)).adjust_cell_length(self.size.width, base)
 
     def _parts(self, row: Row, style: Style, at: int) -> list[Segment]:
-        """Return the text of a row with its links, and with the selected part highlighted."""
+        """Return the text of `row`, whose index is `at`, as segments with its links and with the selected part highlighted."""
         size = len(row.text)
         if self.mark is None and not row.links:
             return [Segment(row.text, style)]
@@ -121,7 +121,7 @@ class MessageDrawing:
 
 
 def _with_offsets(segments: Sequence[Segment], x: int, y: int) -> list[Segment]:
-    """Return segments that record the row and character at which they begin. Control segments are unchanged."""
+    """Return segments that record the row `y` and the character, from `x`, at which they begin, except control segments."""
     found: list[Segment] = []
     for text, style, control in segments:
         if control:

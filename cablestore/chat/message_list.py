@@ -81,7 +81,7 @@ class MessageList(Widget):
         self._newest_key = newest_key
         self._rows: list[Row] = []
         self._top = 0
-        """Row at the top of the view, unless the view is at the end."""
+        """Index of the row at the top of the view, unless the view is at the end."""
         self.is_at_end = True
         """True if the view follows new messages."""
         self._is_clicked = False
@@ -154,11 +154,11 @@ class MessageList(Widget):
 
     @property
     def top(self) -> int:
-        """Row at the top of the view."""
+        """Index of the row at the top of the view."""
         return self._last_top if self.is_at_end else self._top
 
     def _rows_in_view(self) -> list[Row]:
-        """Return the visible rows. Unless the view is at the end, the last line shows its position."""
+        """Return the visible rows. Unless the view is at the end, its last line shows the position instead of a row."""
         return self._rows[self.top : self.top + self.size.height - (not self.is_at_end)]
 
     def in_view(self) -> list[Message]:
@@ -180,7 +180,7 @@ class MessageList(Widget):
         return None
 
     def _row_of(self, message: Message) -> int:
-        """Return the first row of a message, or of the next message by cursor if it was removed."""
+        """Return the index of a message's first row. If the message was removed, use the next message by cursor."""
         after = len(self._rows)
         for at, row in enumerate(self._rows):
             if row.message is not None and row.message.hash == message.hash:
@@ -202,7 +202,7 @@ class MessageList(Widget):
     # --- moving --------------------------------------------------------------------------------
 
     def scroll_rows(self, by: int) -> None:
-        """Scroll by rows, down for a positive number."""
+        """Scroll by `by` rows, down for a positive number."""
         self._top = self.top + by
         self.is_at_end = False
         self._keep_in_bounds()
@@ -228,7 +228,7 @@ class MessageList(Widget):
         self._request_pages()
 
     def action_scroll_pages(self, by: int) -> None:
-        """Scroll by screens."""
+        """Scroll by `by` screens, down for a positive number."""
         self.scroll_rows(by * max(1, self.size.height - 2))
 
     def action_oldest(self) -> None:
@@ -313,7 +313,7 @@ class MessageList(Widget):
             self._choose(None)
 
     def _choose_next(self, by: int) -> None:
-        """Choose the message above or below. Without a chosen message, choose the last message in view."""
+        """Choose the message `by` messages below the chosen message, or if none is chosen, the last message in view."""
         held = self.timeline.messages
         if not held:
             return

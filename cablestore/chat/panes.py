@@ -64,7 +64,7 @@ class Panes:
         self._show("#heading", Content.assemble(*heading(shown)))
 
     def show_state(self, cabal: Cabal, own_name: str, *, is_chosen: bool) -> None:
-        """Show the last line: the connections of a cabal, the user's name, and the keys."""
+        """Show the last line: connections of a cabal, the user's name, and keys. `is_chosen`: a message is chosen."""
         name = clean(own_name) or short_name(cabal.own_key.hex())
         parts = [f"{'●' if cabal.is_connected else '○'} {cabal.connection}", name, *cabal.listening]
         self._show("#state", "   ".join(parts))

@@ -42,20 +42,20 @@ class Reading:
         """Error of the last attempt to mark messages as read, or "" after a success."""
 
     async def begin(self) -> None:
-        """Switch to another channel, and put the line before its first unread message."""
+        """Read the state of a newly shown channel, and put the line of unread messages before the first of them."""
         self._state, self._watched.messages.line = ReadState(), ""
         if await self._read() and self._state.unread:
             self._watched.messages.line = self._state.unread[0]
 
     def show_line(self) -> None:
-        """Move the line to the first unread message, after the first page of the channel was read."""
+        """Move the line of unread messages to the first of them. Call this after the channel's first page was read."""
         messages = self._watched.messages
         if self._state.unread and messages.line != (first := self._first(self._state.unread)):
             messages.line = first
             messages.update_rows()
 
     def refresh(self, state: ReadState) -> None:
-        """Set the read state of the shown channel."""
+        """Set the read state of the shown channel, and move the line of unread messages if the user does not see it."""
         self._state = state
         self._move_line(self._seen().left)
 
@@ -114,7 +114,7 @@ class Reading:
         return _Seen([at for at in state.unread if at in in_view], left, upto)
 
     def _move_line(self, unread: Sequence[MessageCursor]) -> None:
-        """Move the line to the first of these messages, unless the user may be reading at it."""
+        """Move the line of unread messages to the first of `unread`, unless the user may be reading at the line."""
         messages = self._watched.messages
         is_needed = messages.line in self._state.unread or (self._watched.is_watched and messages.has_line_in_view)
         if unread and not is_needed:
@@ -122,7 +122,7 @@ class Reading:
             messages.update_rows()
 
     def _first(self, unread: Sequence[MessageCursor]) -> MessageCursor:
-        """Return the cursor of the first of these messages in display order.
+        """Return that cursor in `unread` whose message is displayed first.
 
         An answer whose author's clock is slow has an early cursor, but is displayed after the message that it answers.
         Unread messages before all loaded messages come first.

@@ -161,7 +161,7 @@ class Timeline:
     def _first_from(self, cursor: str) -> Message | None:
         """Return the message at a cursor, or the next message if it is gone.
 
-        Return None if the message may be outside the loaded part.
+        Return None if `cursor` is "", or if the message may be outside the loaded part.
         """
         later = [message for message in self.messages if message.cursor >= cursor] if cursor else []
         is_held = len(later) < len(self.messages) or not self.has_older
@@ -214,7 +214,7 @@ class Timeline:
 
 
 def _starts(before: Message, message: Message) -> bool:
-    """Return True if a message shows its author's name again after another message."""
+    """Return True if `message` must show its author's name although it follows `before`."""
     return (
         before.author != message.author
         or abs(message.timestamp_ms - before.timestamp_ms) > _SAME_SPEECH_MS

@@ -118,7 +118,10 @@ class TypingBox(TextArea):
         self._rewrap_and_refresh_virtual_size()
 
     def _recall(self, by: int) -> bool:
-        """Recall the previous or next sent text. Return False inside a text, where the cursor moves instead."""
+        """Recall the previous sent text if `by` is -1, or the next if `by` is 1.
+
+        Return False if the cursor must move instead: inside a text, or without a previous sent text.
+        """
         row = self.cursor_location[0]
         if row != (0 if by < 0 else self.document.line_count - 1):
             return False

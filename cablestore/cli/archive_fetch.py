@@ -233,7 +233,7 @@ def row(verified: VerifiedIndex, entry: Entry, size_bytes: int | None) -> dict[s
 
 
 def _sized(fetched: Iterator[tuple[Entry, bytes]], sizes: dict[Entry, int]) -> Iterator[tuple[Entry, bytes]]:
-    """Yield archives, and record their sizes in bytes. An index by content id does not contain the sizes."""
+    """Yield `fetched`, and record the sizes of the archives in `sizes`. An index by content id does not contain them."""
     for entry, stored in fetched:
         sizes[entry] = len(stored)
         yield entry, stored

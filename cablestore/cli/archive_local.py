@@ -155,7 +155,7 @@ def import_(
 
 
 def _here(found: LocalArchives, entries: list[Entry], missing: list[Entry]) -> Iterator[tuple[Entry, bytes]]:
-    """Yield the archives in the folder. Append the missing archives to `missing`."""
+    """Yield those archives of `entries` that are in the folder, with their bytes. Append the others to `missing`."""
     for entry in entries:
         try:
             stored = found.stored(entry)
@@ -227,7 +227,7 @@ def _is_newest(folder: Path, control: str, link: Link, *, is_control: bool) -> b
 
 
 def _known(found: LocalArchives | None, imported: ImportLog, *, is_control: bool) -> dict[str, Any]:
-    """Return the fields that depend on the index in the folder. All are None without an index."""
+    """Return the fields that depend on the index in the folder. All are None if `found` is None: no index."""
     if found is None:
         return dict.fromkeys(("index", "archives", "missing", "posts", "size_bytes", "last_week", "last_week_ms"))
     entries = found.verified.index.entries

@@ -199,7 +199,7 @@ class _ControlNode:
     problem: str = ""
 
     def run_due(self) -> None:
-        """Run the steps that are due. Raises errors that a later attempt cannot avoid."""
+        """Run the steps that are due. Raises all errors except those of a store in use, whose steps are retried."""
         now_ms = system_clock_ms()
         if now_ms >= max(self.due_ms, self.again_ms):
             self._with_store(self._make)
@@ -230,7 +230,7 @@ class _ControlNode:
             self.out.say(f"announced in post {post.hex()}", announced=link, hash=post.hex())
 
     def _with_store(self, step: Callable[[], None]) -> None:
-        """Run a step. Postpone it if another process has the store open and does not serve it."""
+        """Run `step`. If another process has the store open and does not serve it, print a note and retry later."""
         try:
             step()
         except (StoreLockedError, OwnerGoneError) as error:

@@ -101,7 +101,7 @@ class _StoreSource:
         return OpenStore.there(store)
 
     def _allowed(self, opened: OpenStore) -> OpenStore:
-        """Reject node options that would have no effect on the process with the store.
+        """Return `opened`. Raises UsageError for node options that have no effect on the process that has the store open.
 
         Other programs have a separate node. A client that started without a node cannot start one later.
         """

@@ -207,7 +207,7 @@ def sample() -> Path:
 
 
 def deletions_of(store: CableStore, messages: Iterable[Message]) -> list[tuple[Message, Post]]:
-    """Sign deletions of some of these messages as their authors. Return each message with its post/delete.
+    """Sign deletions of up to DELETIONS messages as their authors. Return each message with its post/delete.
 
     Authors who changed their nick are left out: their keys are derived from a nick that the messages lack.
     """

@@ -45,7 +45,7 @@ class MessagePrinter:
         return f"{when}  {_sign(message)}{gap}{safe(self._text(message))}  {digest}"
 
     def _show_day(self, timestamp_ms: int) -> None:
-        """Print a heading if the message is from a later day than the previous message."""
+        """Print a heading with the day of `timestamp_ms`, if it is later than the days of all earlier messages."""
         moment = local_time(timestamp_ms)
         day = "after the year 9999" if moment is None else f"{moment:%A} {moment.day} {moment:%B %Y}"
         if timestamp_ms > self._latest_ms and day != self._day:  # an answer from a slow clock does not begin a day

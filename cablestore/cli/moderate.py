@@ -112,7 +112,7 @@ def _note_drops(store: CableStore, out: Output, names: UserNames, users: Iterabl
 
 
 def _note_public(store: CableStore, out: Output, names: UserNames, act: str, targets: Iterable[bytes]) -> None:
-    """After a private undo, print a note for each target to which the user's public action still applies."""
+    """After the private undo `act`, print a note for each target to which a public action of the user still applies."""
     if act not in _UNDONE:
         return
     kind, state = _UNDONE[act]
@@ -303,7 +303,7 @@ def moderation(
 
 
 def _judged(store: CableStore, channel: str | None, history: bool) -> Iterator[Decision]:
-    """Yield the actions of one channel, or of the whole cabal and all channels."""
+    """Yield the actions of `channel`, or if None, of the whole cabal and all channels. Include past ones if `history`."""
     read: Callable[[str | None], Iterable[Decision]] = (
         store.moderation.history if history else store.moderation.in_force
     )

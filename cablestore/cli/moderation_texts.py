@@ -84,7 +84,7 @@ def action_filter(with_undone: bool) -> Callable[[Decision], bool]:
 
 
 def decision_fields(judged: Decision, names: UserNames, out: Output, *, with_result: bool) -> dict[str, Any]:
-    """Return an action and its result for one target as a table row. JSON contains keys and hashes, not names."""
+    """Return an action on one target as a table row, with its result if `with_result`. JSON has keys, not names."""
     act, target = judged.act, judged.target
     fields: dict[str, Any] = {"what": what(act), "channel": act.channel or ""}
     if out.as_json:

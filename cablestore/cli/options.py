@@ -161,7 +161,10 @@ def full_targets(store: CableStore, texts: Iterable[str]) -> tuple[list[bytes], 
 
 
 def _one(text: str, found: dict[bytes, str], missing: str) -> bytes:
-    """Return the only key or hash in `found`, which maps it to a description. Raises UsageError otherwise."""
+    """Return the only key or hash in `found`, which maps each candidate to its description.
+
+    Raises UsageError if `found` is empty, with the text `missing`, or contains several candidates, which it then lists.
+    """
     if not found:
         raise click.UsageError(f"no {missing} {text!r}. For an unknown user or post, use all 64 hex digits")
     if len(found) > 1:

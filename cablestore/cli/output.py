@@ -36,7 +36,7 @@ class Output:
     """Printer of text, of one JSON value per line, or of nothing."""
 
     def __init__(self, *, as_json: bool, quiet: bool = False) -> None:
-        """Print to standard output, and notes to standard error."""
+        """Print to standard output, and notes to standard error. With `quiet`, print nothing."""
         self.as_json = as_json
         self._is_quiet = quiet
         self.console = Console(highlight=False, soft_wrap=True, quiet=quiet)

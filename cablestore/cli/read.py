@@ -118,7 +118,7 @@ def _messages(state: Snapshot, channel: str, number: int, *, oldest: bool, **cho
 
 
 def _follow(path: Path, printer: MessagePrinter, channel: str, after: int, hidden: Hidden, *, read_only: bool) -> None:
-    """Print new messages.
+    """Print messages that arrive after event `after`, until the reader of the output closes it.
 
     The store is opened only after a change, so that other processes can write to the store in between.
     """
@@ -138,7 +138,10 @@ def _follow(path: Path, printer: MessagePrinter, channel: str, after: int, hidde
 
 
 def _show_new(store: CableStore, printer: MessagePrinter, channel: str, after: int, hidden: Hidden) -> int:
-    """Print new messages after an event, and return the latest event. For a remote store, wait for more."""
+    """Print messages that arrived after event `after`. Return the number of the latest event.
+
+    For a remote store, wait for further messages until the reader of the output closes it.
+    """
     is_remote = not isinstance(store, CableStore)
     while True:
         for event in store.events(after, timeout_s=_READER_POLL_S if is_remote else 0):

@@ -111,7 +111,7 @@ _SETTINGS: Final = {_option_name(setting): setting for setting in fields(NodeSet
 
 
 def _option(name: str, setting: Field[Any]) -> Callable[[Any], Any]:
-    """Return the option that sets a field. The option's type depends on the type and the unit of the field."""
+    """Return the option --`name`, which sets the field `setting`. Its type depends on the field's type and unit."""
     default: Any = setting.default
     meaning, unit = setting.metadata["help"], setting.metadata["unit"]
     if isinstance(default, bool):
@@ -138,7 +138,7 @@ CHANGEABLE: Final = frozenset(
 
 
 def invited(chosen: dict[str, Any], known: Invitation | None = None) -> Invitation | None:
-    """Return the invitation that options select, and set its key as the option --cabal-key.
+    """Return the invitation that the options `chosen` select, and set its key in `chosen` as the option --cabal-key.
 
     `known` is an invitation that was already read from standard input. Returns None without --invitation. Raises
     ArgumentError for an invalid invitation, and UsageError if --cabal-key names another key.

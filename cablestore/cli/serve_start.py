@@ -67,7 +67,7 @@ class ServePages(Closable):
 
 
 async def _by_address(wanted: Address) -> Address:
-    """Return a listening address with a numeric host. Raises NodeError if the host cannot be looked up."""
+    """Return `wanted` with an IP address as host. Raises NodeError if the host cannot be looked up."""
     try:
         return Address((await RESOLVER.texts(wanted.host))[0], wanted.port)
     except (OSError, ValueError) as error:  # ValueError: not a valid host name
@@ -150,7 +150,7 @@ class _RebuildProgress(Closable):
         return round(time.monotonic() - self._began_s, 1)
 
     def add(self, posts: int) -> None:
-        """Count posts that were read, and report the progress."""
+        """Add `posts` to the number of posts that were read, and report the progress."""
         self._done += posts
         if self._refusal is None:  # the store is locked from the first call on
             with suppress(StorageError):  # the file system does not support sockets

@@ -28,7 +28,7 @@ def _stop_signals() -> list[signal.Signals]:
 def _act_by_default(number: signal.Signals) -> None:
     """Restore the default action of a signal, so that the next signal ends the process.
 
-    SIGHUP is ignored, because a closed terminal sends it twice.
+    SIGHUP is ignored instead, because a closed terminal sends it twice.
     """
     signal.signal(number, signal.SIG_IGN if number == signal.SIGHUP else signal.SIG_DFL)
 
@@ -78,9 +78,10 @@ class _StoppedError(BaseException):
 
 
 class StopSignals:
-    """SIGTERM, SIGHUP and Ctrl-C during a `with`. They end its body, or a wait of its event loop.
+    """SIGTERM, SIGHUP and Ctrl-C during a `with`. The first signal ends the body of the `with`.
 
-    `status` is then the exit status. A second signal ends the process at once, which is safe for the store.
+    After `catch_on_loop`, it completes the returned future instead. `status` is then the exit status. A second signal
+    ends the process at once, which is safe for the store.
     """
 
     def __init__(self, *, reloads: bool = False) -> None:
@@ -159,7 +160,10 @@ class StopSignals:
 
 
 async def is_started(starting: asyncio.Task[None], received: asyncio.Future[signal.Signals]) -> bool:
-    """Wait until a task ends, and raise its error. If a signal arrives first, cancel the task and return False."""
+    """Wait until `starting` ends. Return True, or raise its error.
+
+    If a signal completes `received` first, cancel the task and return False.
+    """
     first: set[asyncio.Future[Any]] = {received, starting}
     await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
     if starting.done():

@@ -97,7 +97,7 @@ def config_keys(command: click.Command) -> dict[str, click.Option]:
 
 
 def _config_value(ctx: click.Context, path: Path, key: str, option: click.Option, value: Any) -> Any:
-    """Return a value. Raises SettingsError if its type is wrong, or if the option rejects it."""
+    """Return the file's `value` for `key`. Raises SettingsError if its type is wrong, or if `option` rejects it."""
     expected, is_right = _expected(option, value)
     found = "a secret value" if option.type in _SECRET else _shown(value)
     if not is_right:
@@ -116,7 +116,7 @@ def _config_value(ctx: click.Context, path: Path, key: str, option: click.Option
 
 
 def _expected(option: click.Option, value: Any) -> tuple[str, bool]:
-    """Return the values that an option allows, in words, and True if a value has their type."""
+    """Return a description of the values that `option` allows, and True if `value` has their type."""
     if option.multiple:
         what = "an array of strings"
         return what, isinstance(value, list) and all(isinstance(each, str) for each in value)

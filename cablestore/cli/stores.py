@@ -39,7 +39,7 @@ def open_store(path: Path, *, create: bool = True, dialect: Dialect | None = Non
 
 @contextmanager
 def open_to_sync(path: Path, out: Output, *, create: bool) -> Iterator[CableStore]:
-    """Open a store, or create it. If the body fails, remove a new folder whose store is still empty.
+    """Open a store, or create it if `create`. If the body fails, remove a new folder whose store is still empty.
 
     Otherwise a wrong address or cabal key would leave an empty store with a key that nobody uses.
     """
@@ -97,7 +97,10 @@ def open_or_connect(path: Path, *, read_only: bool = False) -> CableStore:
 
 
 def or_connect(open_here: Callable[[], CableStore], path: Path) -> CableStore:
-    """Call a function that opens a store. If another process has it open and serves it, connect to that process."""
+    """Return the store that `open_here` opens. If another process has it open, connect to that process.
+
+    Raises StoreLockedError if that process does not serve it.
+    """
     try:
         return open_here()
     except StoreLockedError:
@@ -108,10 +111,10 @@ def or_connect(open_here: Callable[[], CableStore], path: Path) -> CableStore:
 
 
 def on_closed_store(path: Path, work: Callable[[Path], T]) -> T:
-    """Call a long-running function with the path of a closed store, and return its result.
+    """Call `work`, which may run long, with the path of a closed store, and return its result.
 
-    If another process has the store open and serves it, the function works on a checkpoint of its present state.
-    The function then has low priority, and the other process continues to answer.
+    If another process has the store open and serves it, `work` gets a checkpoint of the store's present state. It then
+    runs at low priority, and the other process continues to answer.
     """
     try:
         return work(path)

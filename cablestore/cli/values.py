@@ -60,7 +60,7 @@ class TextValue(ParamType[T]):
         self._parse = parse
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> T:
-        """Return the value, also if it is already converted."""
+        """Return the parsed value. Return an object of the class `made` unchanged: it is already converted."""
         if isinstance(value, self._made) and not isinstance(value, str):
             return cast(T, value)
         try:
@@ -70,7 +70,7 @@ class TextValue(ParamType[T]):
 
 
 def text_value(name: str, made: type) -> Callable[[Callable[[str], T]], TextValue[T]]:
-    """Return a decorator that converts a parsing function to a value type."""
+    """Return a decorator that makes a parsing function the `TextValue` `name`, whose values have the class `made`."""
     return lambda parse: TextValue(name, made, parse)
 
 

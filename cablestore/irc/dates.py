@@ -156,7 +156,10 @@ class Clock:
         """Time of the last line, in milliseconds since 1970."""
 
     def begin(self, day: date, face_hours: int, zone: tzinfo) -> int:
-        """Begin a file at the start of a day. Return that time in milliseconds since 1970."""
+        """Begin a file at the start of `day` in `zone`. Return that time in milliseconds since 1970.
+
+        The clock of lines without a date restarts after `face_hours`.
+        """
         self._day, self._face_ms, self._zone = day, face_hours * HOUR_MS, zone
         self._passed_ms = self.now_ms = 0
         self._is_at_begin = True

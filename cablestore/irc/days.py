@@ -73,10 +73,10 @@ def _date_in(text: str) -> date | None:
 
 
 def _likeliest(year: int, day: int, text: str) -> date | None:
-    """Return the date that the words of a text name in one language, or None if it is invalid or ambiguous.
+    """Return the date of `year`, the month named in `text`, and `day`, or None if it is invalid or ambiguous.
 
-    Languages in which a word is a weekday precede languages in which only the month is known. Languages whose weekday
-    matches the date come first. Among equal languages, the majority decides.
+    Languages in which a word is the weekday of the date come first, then those in which a word is another weekday, then
+    those that know only the month. Among equal languages, more than half must agree.
     """
     words = [_plain(word) for word in _WORD.findall(text)]
     ranked: dict[int, Counter[date | None]] = {}

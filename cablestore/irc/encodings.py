@@ -43,9 +43,9 @@ _CODES: Final = re.compile(
 
 
 def encoding_of(head: bytes) -> str:
-    """Detect the encoding of a file's lines that are not UTF-8 from its first bytes.
+    """Return the encoding of those lines of a file that are not UTF-8, detected in its first bytes `head`.
 
-    Return UTF-8 if all lines are UTF-8.
+    Return UTF-8 if all lines in `head` are UTF-8.
     """
     for mark, name in _MARKS.items():
         if head.startswith(mark):
@@ -76,7 +76,8 @@ def detected(stream: IO[bytes]) -> tuple[str, IO[bytes]]:
 def read_lines(stream: IO[bytes], encoding: str, used: Counter[str]) -> Iterator[str | None]:
     """Yield lines without control codes, and None for each line that exceeds the maximum length.
 
-    `used` counts the lines in each encoding except UTF-8. A file in UTF-16 or UTF-32 adds 1.
+    `encoding` is the result of `encoding_of`. `used` counts the lines in each encoding except UTF-8. A file in UTF-16
+    or UTF-32 adds 1.
     """
     most = limits.MAX_LOG_LINE_SIZE_BYTES
     if codecs.lookup(encoding).name.replace("-", "_").startswith(_WIDE):

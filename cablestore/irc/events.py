@@ -77,7 +77,7 @@ class EventReader:
         self._clock.begin(self.day, self.face_hours, self.zone)
 
     def events(self, line: LogLine | None, text: str) -> Iterator[LogEvent]:
-        """Yield the events of a line. `text` is reported if the line is not parsed."""
+        """Yield the events of a line. `text` is the whole line, which is reported if `line` is None: not parsed."""
         if line is None:
             self.skips.not_understood(text)
         elif line.kind in _SKIPPED:

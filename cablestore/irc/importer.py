@@ -76,7 +76,7 @@ def posts_of(
     report: ImportReport,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Iterator[Post]:
-    """Yield the posts of logs, channel by channel, as an empty store would receive them if logs do not overlap.
+    """Yield the posts that importing the logs into an empty store creates, by channel, if the logs do not overlap.
 
     `progress` is called with the bytes read since its last call.
     """
@@ -121,7 +121,7 @@ def _usable_lines(log: LogFile, found: LogStream, report: ImportReport) -> Itera
 
 
 def _opened(logs: list[LogFile]) -> Iterator[tuple[LogFile, LogStream]]:
-    """Yield logs with their streams, in order. Reading of an archive continues where it stopped."""
+    """Yield each log with its stream, in order. Reading of a source continues where it stopped."""
     numbers: dict[Path, list[int]] = {}
     for log in logs:
         numbers.setdefault(log.source, []).append(log.number)

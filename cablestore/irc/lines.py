@@ -57,7 +57,7 @@ Rules = tuple[tuple[LineKind, re.Pattern[str]], ...]
 
 @dataclass(frozen=True, slots=True)
 class LogFormat:
-    """Format of logs: the beginnings of lines, rules for the rest of a line, and rules for lines without a time."""
+    """Format of logs: `stamp` matches the beginning of a line, `rules` the text after it, `bare` lines without a time."""
 
     name: str
     rules: Rules
@@ -72,7 +72,7 @@ class LogFormat:
     """True if the client with this format writes the mark of a channel, such as `#`, into file names."""
 
     def parse(self, line: str) -> LogLine | None:
-        """Parse a line. Return None if no rule matches."""
+        """Parse a line. Return None if no rule matches, or if its time is invalid."""
         start, time, day = 0, None, None
         if self.has_dates_in_words:
             start = line.find("] ") + 2

@@ -125,7 +125,7 @@ class Conversation:
 
 
 def conversation_of(path: PurePath, root: PurePath, line_channel: str) -> Conversation:
-    """Return the conversation of a file below the given path `root`."""
+    """Return the conversation of a file below the given path `root`. `line_channel` is the channel in its lines, or ""."""
     weechat = _WEECHAT.fullmatch(path.name)
     if weechat is not None:
         name = weechat["target"].lower()
@@ -143,9 +143,9 @@ def conversation_of(path: PurePath, root: PurePath, line_channel: str) -> Conver
 
 
 def _network_above(path: PurePath, index: int, root: PurePath) -> tuple[str, bool]:
-    """Return the network that the name of a folder above a channel identifies, and True if this is certain.
+    """Return the network that a folder above part `index` of `path` identifies, and True if this is certain.
 
-    Returns "" if no folder may be a network. A folder above the given path is a network only if its name is known.
+    The network is "" if no folder may be one. A folder above `root` is a network only if its name is known.
     """
     for position in range(index - 1, 0, -1):
         part = path.parts[position]
@@ -194,9 +194,10 @@ class _Side:
 
 
 def channel_names(channel: str, logs: Iterable[tuple[Conversation, str, LogEvidence]], known: Names) -> dict[str, str]:
-    """Return the store's channel for each network with logs of a channel, given their formats and evidence.
+    """Return the store's channel for each network that has logs of `channel`.
 
-    Each network becomes a separate channel. Two folders are one network if their logs share lines. They are also one
+    `logs` contains the conversation, format and evidence of each log, and `known` the channels of earlier imports. Each
+    network becomes a separate channel. Two folders are one network if their logs share lines. They are also one
     network if two programs wrote them and not both networks are certain.
     """
     sides: list[_Side] = []

@@ -80,7 +80,7 @@ class Person:
         return self._times[index - 1][1] if index else ""
 
     def meets_stored_name(self, at_ms: int) -> bool:
-        """Return True if the nick at a time is from a stored post/info, at the first call for this post/info only."""
+        """Return True if the nick at a time is from a stored post/info. Later calls for that post/info return False."""
         index = bisect_right(self._times, at_ms, key=_time_of)
         if not index or self._times[index - 1][2] or self._times[index - 1][0] in self._met:
             return False
@@ -88,7 +88,7 @@ class Person:
         return True
 
     def took(self, nick: str, from_ms: int, to_ms: int, before_file: int) -> bool:
-        """Return True if the person took a nick between two times, according to the store or an earlier file."""
+        """Return True if the person took `nick` in this time range, according to the store or a file before `before_file`."""
         start = bisect_right(self._times, from_ms - 1, key=_time_of)
         stop = bisect_right(self._times, to_ms, key=_time_of)
         return any(name == nick and file < before_file for _, name, file in self._times[start:stop])
@@ -131,7 +131,7 @@ class Roster:
     def find(self, nick: str, at_ms: int, mask: str, present: Container[Person]) -> Person:
         """Return the person who uses a nick at a time, or a new person.
 
-        `present` are the people in the channel, under any nick.
+        `mask` is the `user@host` of the line, or "". `present` are the people in the channel, under any nick.
         """
         nick_stem, known = stem(nick), self.named(nick)
         holders = [person for person in known if stem(person.nick_at(at_ms)) == nick_stem]

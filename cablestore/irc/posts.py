@@ -41,8 +41,9 @@ class LogConverter:
     """Number of post/infos of the log that are already stored."""
 
     def begin_file(self, number: int, tips: tuple[bytes, ...] | None, *, is_later: bool = True) -> None:
-        """Begin a file. `tips` are the stored posts before the file, or None if the file continues the previous file.
+        """Begin file `number`.
 
+        Its first post links to the stored posts `tips`. If `tips` is None, it links to the last post of the previous file.
         If `is_later`, the file begins after the previous file, and people who were present may still be present.
         """
         self._file, self._time_ms = number, _NEVER
@@ -111,7 +112,7 @@ class LogConverter:
         return next(had, None) or next(iter(known), None) or self._person(event)
 
     def _took(self, person: Person, nick: str, event: LogEvent) -> bool:
-        """Return True if another log shows that the person took a nick at the time of an event."""
+        """Return True if an earlier log or the store shows that the person took `nick` at about the time of `event`."""
         start_ms = event.at_ms // event.unit_ms * event.unit_ms
         end_ms = start_ms + event.unit_ms + LOGGER_SKEW_MS
         return person.took(_name(nick), start_ms - LOGGER_SKEW_MS, end_ms, self._file)

@@ -30,7 +30,7 @@ def recognise(lines: Iterable[str], where: str, *, is_named_by_day: bool = False
     If several formats parse the same number of lines, the format that parses the fewest of them as actions wins,
     because an action may have any form. Then further lines decide, then the order of FORMATS. Empty lines do not count.
     Further lines do not decide for logs with a day such as 2022-01-31 in their name, for compatibility with earlier
-    imports.
+    imports. Errors name the log `where`.
     """
     rest = (line for line in lines if line.strip())
     sample = list(islice(rest, SAMPLE_LINES))
@@ -88,7 +88,7 @@ def with_marks_of(known: LogFormat, lines: Iterable[str]) -> LogFormat:
 
 
 def _is_of_events(mark: str, rests: list[str]) -> bool:
-    """Return True if a mark means events, such as joins. If it may be a nick, all its lines must be events."""
+    """Return True if WeeChat writes `mark` before events. If it may be a nick, all texts after it must be events."""
     if _names_somebody(mark):
         return all(map(_EVENT.match, rests)) and (len(rests) > 1 or any(map(_CERTAIN_EVENT.match, rests)))
     return any(map(_EVENT.match, rests))

@@ -84,7 +84,7 @@ def logs_in(source: Path) -> Iterator[LogStream]:
 
 
 def logs_in_order(source: Path, numbers: Sequence[int]) -> Generator[LogStream]:
-    """Yield the files with these numbers in this order, independent of the stored order.
+    """Yield the files with these numbers, in the order of `numbers`, independent of the stored order.
 
     Files for later turns are kept packed in memory, up to a limit. If they do not fit, the source is read again.
     """
@@ -197,7 +197,11 @@ def _damaged(name: PurePath) -> ArgumentError:
 def _unwrapped(
     reading: _Reading, name: PurePath, file: IO[bytes], size_bytes: int, wrappings: int
 ) -> Iterator[tuple[PurePath, IO[bytes], int]]:
-    """Yield the files of lines in a file. A packed file is read to its end."""
+    """Yield the path, stream and size of each file of lines in `file`. A packed file is read to its end.
+
+    `size_bytes` is the size of `file`, and `wrappings` the number of packed files around it. The yielded size of a
+    compressed file is its compressed size.
+    """
     if wrappings > limits.MAX_LOG_WRAPPINGS:
         raise ArgumentError(f"{name} is compressed more than {limits.MAX_LOG_WRAPPINGS} times. Decompress it first")
     with _damage(name):
@@ -241,7 +245,7 @@ class _LogInput(io.RawIOBase):
 
 
 def _rest(name: PurePath, head: bytes, file: IO[bytes]) -> IO[bytes]:
-    """Return a stream of a file whose first bytes are already read."""
+    """Return a stream of a whole file, of which the first bytes, `head`, were already read from `file`."""
     begun = io.BytesIO(head)
 
     def read(size: int) -> bytes:

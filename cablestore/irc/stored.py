@@ -79,7 +79,7 @@ class StoredChannel:
         self._used_deletions: set[tuple[bytes, int, int]] = set()
 
     def tips(self, before_ms: int) -> tuple[bytes, ...]:
-        """Return the posts to which a new post of this time links: older heads, or else the text before it."""
+        """Return the posts to which a new post at `before_ms` links: older heads, or else the last older text."""
         heads = (self._reader.post(digest) for digest in links.heads(self._reader, self._channel))
         older = sorted((head.timestamp_ms, head.hash) for head in heads if head and head.timestamp_ms < before_ms)
         if older:
@@ -102,7 +102,7 @@ class StoredChannel:
         return found
 
     def _around(self, events: Sequence[LogEvent]) -> Iterator[tuple[_Key, StoredPost]]:
-        """Yield the stored posts of all people in the events, within the time range of the events."""
+        """Yield the unmatched stored posts of all people in the events, around the time range of the events, with keys."""
         acts = [event for event in events if event.kind in TYPES]
         if not acts:
             return
@@ -184,7 +184,7 @@ class _Matching:
                 self.found[index] = found
 
     def _open(self) -> Iterator[tuple[int, LogEvent, list[StoredPost]]]:
-        """Yield the events without a post, with their unmatched posts."""
+        """Yield the events without a post for which unmatched posts have the same key: index, event, and these posts."""
         if not self._left:
             return
         for index, event in enumerate(self._events):
@@ -194,7 +194,7 @@ class _Matching:
                     yield index, event, posts
 
     def _open_between(self, near: list[tuple[int, list[StoredPost], StoredPost]]) -> int:
-        """Return the number of events without a post in the time range of the unmatched posts."""
+        """Return the number of events without a post in the time range of the unmatched posts and of those in `near`."""
         times = [post.timestamp_ms for posts in self._left.values() for post in posts]
         times += [found.timestamp_ms for _, _, found in near]
         if not times:

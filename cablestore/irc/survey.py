@@ -177,7 +177,10 @@ def _is_nameable(log: LogFile, not_logs: list[tuple[PurePath, str]]) -> bool:
 
 
 def _apart(logs: list[LogFile], names: Names, result: Survey) -> list[LogFile]:
-    """Separate channels of one name on several networks, and private conversations from channels."""
+    """Return the logs with separate channels for networks that share a channel's name, and for private conversations.
+
+    Record the separated channels in `result`.
+    """
     by_channel: dict[str, list[LogFile]] = {}
     for log in logs:
         by_channel.setdefault(log.channel, []).append(log)
@@ -200,7 +203,7 @@ def _apart(logs: list[LogFile], names: Names, result: Survey) -> list[LogFile]:
 def _inspected(
     source: Path, root: Path, options: Options, not_logs: list[tuple[PurePath, str]]
 ) -> Iterator[LogFile | None]:
-    """Yield the logs in a file, and None for each part that is not a log. Parts without lines are skipped."""
+    """Yield the logs in a file, and None for each part that is added to `not_logs`. Parts without lines are skipped."""
     for found in logs_in(source):
         try:
             log = _inspect(source.absolute(), root, found, options)
@@ -298,7 +301,10 @@ def _sampled(found: LogStream, encoding: str) -> Iterator[str]:
 
 
 def _beginning(sample: list[LogLine | None], path: PurePath, given: date | None) -> tuple[date, Stamp | None]:
-    """Return the day on which a log begins, and its first time if that contains a date."""
+    """Return the day on which a log begins, and the stamp that determines its first time, or None.
+
+    `given` is the day of the options, which applies if neither lines nor `path` contain a date.
+    """
     times = [line.time for line in sample if line is not None and line.time is not None]
     dated = next((number for number, time in enumerate(times) if time.is_dated()), None)
     if dated is not None:
@@ -326,7 +332,7 @@ def _date_in_path(path: PurePath, given: date | None) -> date | None:
 
 
 def _stated(time: Stamp, *, is_first: bool) -> tuple[date, Stamp | None]:
-    """Return the day on which a log begins, given its first date. If nothing precedes the date, also return its stamp.
+    """Return the day on which a log begins, given its first dated stamp. If `is_first`, also return this stamp.
 
     A date without a time marks the change of the day, so the lines before it are from the previous day.
     """

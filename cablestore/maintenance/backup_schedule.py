@@ -104,7 +104,7 @@ class BackupSchedule:
                     await self._changed.wait()
 
     async def _step(self, plan: BackupPlan) -> int:
-        """Back up if that is due. Return the time until the next backup is due."""
+        """Back up if that is due. Return the milliseconds until the next backup, or the next attempt after a failure."""
         retry_ms = min(plan.every_ms, limits.BACKUP_RETRY_MS)
         now_ms = self._clock()
         if self._failed_at_ms is not None and (pause_ms := wait_ms(self._failed_at_ms, now_ms, retry_ms)):
@@ -145,7 +145,7 @@ class BackupSchedule:
         return last_ms
 
     async def _back_up(self, plan: BackupPlan) -> None:
-        """Run the command in a separate process. Raises BackupError with its error."""
+        """Run `cablestore backup` in a separate process. Raises BackupError with the error of the command."""
         options = [] if plan.keep is None else ["--keep", plan.keep]
         if plan.requires_mount:
             options.append("--require-mount")

@@ -79,7 +79,7 @@ class Retention:
             _LOG.info("removed old posts", extra={"posts": removed})
 
     def remove_old(self) -> int:
-        """Remove all posts that are too old now. Return their number.
+        """Remove the posts that are too old now, unless the ages change or `run` is cancelled. Return the number removed.
 
         After each step, this waits `limits.RETENTION_PAUSE_RATIO` times as long as the step took, for other requests.
         """

@@ -27,7 +27,7 @@ _MOST_MEMBERS: Final = 8
 
 
 def sent(state: ChannelState, place: bytes, now_ms: int) -> None:
-    """Add a new message of this member to the outgoing buffer."""
+    """Add this member's new message at `place` of the log to the outgoing buffer."""
     outgoing = Outgoing(due_ms=now_ms + state.settings.resend.after_ms(1))
     state.outgoing.put(place, outgoing.packed())
     state.set_timer(state.resend, place, None, outgoing.due_ms)
@@ -52,7 +52,7 @@ def review_history(state: ChannelState, message: SdsMessage) -> None:
 
 
 def _acknowledge(state: ChannelState, message_id: str) -> None:
-    """Remove a message, and the messages of this member that it depends on, from the outgoing buffer."""
+    """Remove this member's message, and those of its messages that it depends on, from the outgoing buffer."""
     pending = [message_id]
     while pending and state.counters.outgoing:
         message_id = pending.pop()
@@ -84,7 +84,7 @@ def _review_filter(state: ChannelState, foreign: ForeignFilter, sender_id: str, 
 
 
 def _reviewed(state: ChannelState, foreign: ForeignFilter) -> list[tuple[bytes, tuple[int, ...]]]:
-    """Return messages of this member to compare with a filter, with the positions of their ids.
+    """Return the places of messages of this member to compare with a filter, each with the positions of its id.
 
     All filters of one write are compared with the same messages, at most MAX_SDS_REVIEWED. The next write continues
     with the messages after them.
@@ -109,7 +109,10 @@ def _reviewed(state: ChannelState, foreign: ForeignFilter) -> list[tuple[bytes, 
 def _note_possibly(
     state: ChannelState, place: bytes, outgoing: Outgoing, member: bytes, rate: float, now_ms: int
 ) -> None:
-    """Record that a member's filter contains the message. A member counts once, because its filters hardly differ."""
+    """Record that a filter of `member`, with false positive rate `rate`, contains the message at `place`.
+
+    A member counts once, because its filters hardly differ. If enough members count, the message is acknowledged.
+    """
     if rate >= 1.0 or member in outgoing.members or len(outgoing.members) >= _MOST_MEMBERS:
         return
     due_ms = outgoing.due_ms

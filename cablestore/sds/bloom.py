@@ -112,7 +112,7 @@ class ForeignFilter:
         return cls(_turned(data), parameters.bits, parameters.hashes)
 
     def contains(self, found: Iterable[int]) -> bool:
-        """Return True if the id with these `positions` may be in the filter. The positions must be below `bits`."""
+        """Return True if the id whose positions are `found` may be in the filter. They must be below `self.bits`."""
         return all(self.words[position >> 3] >> (position & 7) & 1 for position in found)
 
     @property
@@ -132,7 +132,7 @@ def _turned(bits: bytes) -> bytes:
 
 
 def _described(data: bytes) -> tuple[bytes, int, int]:
-    """Return words, hashes and bits of a nim-sds document. The bits are 0 if it is malformed."""
+    """Return the words, and the numbers of hashes and of bits, in a nim-sds document; 0 bits if it is malformed."""
     words, numbers = b"", dict.fromkeys(_DESCRIPTION_FIELDS, 0)
     try:
         for number, value in fields(data, "filter", error=SdsError):
@@ -155,7 +155,7 @@ _SLOTS: Final = (0, 1)
 
 
 def block_part(slot: int, block: int) -> bytes:
-    """Return the key part of a block of one of the two generations."""
+    """Return the key part of block number `block` of the generation in `slot`, 0 or 1."""
     return bytes((slot,)) + block.to_bytes(2, "big")
 
 
@@ -176,7 +176,10 @@ class RollingFilter:
         newer_count: int = 0,
         read_block: Callable[[bytes], bytes | None] = lambda _: None,
     ) -> None:
-        """Read the blocks with `read_block`. Missing blocks are empty."""
+        """Read the blocks with `read_block`, which gets their key parts. Blocks for which it returns None are empty.
+
+        `newer_slot` is the slot of the newer generation, and `newer_count` the number of ids in it.
+        """
         self._parameters = parameters
         self._dialect = dialect
         self._half = max(1, parameters.capacity // 2)

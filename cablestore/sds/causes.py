@@ -70,14 +70,17 @@ def standing(state: ChannelState, sender_id: str) -> tuple[int, int]:
 
 
 def is_much_cheaper(state: ChannelState, sender_id: str, other: str) -> bool:
-    """Return True if a sender is in an earlier lane than `other`, or in the same lane with less than half its price."""
+    """Return True if `sender_id` is served much earlier than `other`.
+
+    This means that it is a member and `other` a stranger, or that both are of one kind and its price is less than half.
+    """
     lane, price = standing(state, sender_id)
     other_lane, other_price = standing(state, other)
     return lane < other_lane or (lane == other_lane and 2 * price + MAX_SDS_CAUSES < other_price)
 
 
 def charge(state: ChannelState, sender_id: str, *, gaps: int = 0, requests: int = 0) -> None:
-    """Add gaps and requests to the account of a sender, or subtract negative numbers."""
+    """Add `gaps` and `requests`, which may be negative, to the account of a sender."""
     before = account_of(state, sender_id)
     _unrank(state, sender_id, before)
     _put(state, sender_id, Account(before.gaps + gaps, max(0, before.requests + requests)))
@@ -114,7 +117,10 @@ def _unrank(state: ChannelState, sender_id: str, account: Account) -> None:
 
 
 def _rank(state: ChannelState, lane: int, account: Account, part: bytes) -> bytes:
-    """Return the key by which causes are ordered. A hash breaks ties, in a different way for each member."""
+    """Return the key of a cause in RANKS: `lane`, price, hash, and `part`, the sender's id.
+
+    The hash breaks ties, in a different way for each member.
+    """
     tie = hashlib.blake2b(part, digest_size=8, key=state.sender_id.encode()[:64]).digest()
     return _RANK.pack(lane, account.price, tie) + part
 
@@ -165,7 +171,7 @@ def requests_due(state: ChannelState, now_ms: int, most: int) -> list[bytes]:
 
 
 def _shared(state: ChannelState, members: list[bytes], others: list[bytes], most: int) -> list[bytes]:
-    """Return gaps of members, with a third of the slots for others. Each group may use unneeded slots of the other."""
+    """Return up to `most` gaps: a third are for `others`. Each group may use slots that the other does not need."""
     others = [gap for gap in dict.fromkeys(others) if gap not in set(members)]
     turn = state.counters.lamport_ms % _OTHERS_PART
     for_others = min(len(others), (most + turn) // _OTHERS_PART)
@@ -184,9 +190,9 @@ def _named_most(state: ChannelState, now_ms: int, most: int) -> list[bytes]:
 
 
 def _of_lane(state: ChannelState, queues: Table, lane: int, now_ms: int, most: int) -> list[bytes]:
-    """Return the due gaps of a lane.
+    """Return up to `most` due gaps of the causes in `lane`, first those of the cheapest causes.
 
-    Each returned gap raises the price of its cause, so that equal causes take turns.
+    During the call, each gap raises the price of its cause, so that equal causes take turns.
     """
     waiting: list[tuple[int, int, bytes, Iterator[bytes]]] = []
     for part, _ in state.ranks.rows(bytes([lane]), bytes([lane + 1])):

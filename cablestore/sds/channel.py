@@ -174,13 +174,13 @@ class ChannelTransaction:
     # --- results --------------------------------------------------------------------------------
 
     def outbox(self, after: int, most: int) -> list[tuple[int, Effect]]:
-        """Return up to `most` unconfirmed effects with numbers above `after`, in order."""
+        """Return up to `most` unconfirmed effects with numbers above `after`, in order, each with its number."""
         first = max(after, self.state.counters.confirmed) + 1
         rows = self.state.outbox.some(first.to_bytes(8, "big"), None, most)
         return [(int.from_bytes(part, "big"), effect_of(self.state, row)) for part, row in rows]
 
     def confirm(self, sequence: int) -> None:
-        """Remove the effects up to this number from the outbox after they were handled."""
+        """Remove the effects up to number `sequence` from the outbox. Call this after they were handled."""
         counters = self.state.counters
         last = min(sequence, counters.next_effect - 1)
         for number in range(counters.confirmed + 1, last + 1):
@@ -198,13 +198,16 @@ class ChannelTransaction:
         return None if place is None else self.state.kept(place).message
 
     def log(self, after: SdsMessage | None = None, *, from_ms: int = 0, reverse: bool = False) -> Iterator[SdsMessage]:
-        """Yield the log in order, from a Lamport time or after `after`. With `reverse`, begin at the newest message."""
+        """Yield the messages of the log, from Lamport time `from_ms` or after `after`, in order.
+
+        With `reverse`, yield the same messages, newest first.
+        """
         start = place_of(from_ms, "") if after is None else place_of(after.lamport_ms or 0, after.message_id) + b"\0"
         for place, row in self.state.log.rows(start, reverse=reverse):
             yield self.state.read(place, row).message
 
     def missing(self, after: str = "") -> Iterator[HistoryEntry]:
-        """Yield the missing messages in order of ids, after `after`."""
+        """Yield the entries of the missing messages in order of ids, after the id `after`."""
         for _, row in self.state.missing.rows(after.encode() + b"\0" if after else b""):
             yield gap_of(row).entry
 

@@ -68,7 +68,7 @@ class Received(NamedTuple):
 
 
 def accept(state: ChannelState, kept: KeptMessage, lamport_ms: int, now_ms: int) -> Received:
-    """Deliver a message with content, queue it, or reject it. Its id must not be in the log or waiting."""
+    """Deliver a message with content, let it wait, or reject it. Its id must not be in the log or waiting."""
     message, message_id = kept.message, kept.message.message_id
     unmet = _unmet(state, message, lamport_ms)
     if not unmet:
@@ -106,9 +106,9 @@ def accept(state: ChannelState, kept: KeptMessage, lamport_ms: int, now_ms: int)
 
 
 def enter(state: ChannelState, kept: KeptMessage, lamport_ms: int, *, is_own: bool) -> bytes:
-    """Add a new message to the log, then the messages that waited for it. Return its place in the log.
+    """Add a new message to the log, then the messages that waited for it. Return the place of the new message.
 
-    This member's messages are not delivered.
+    With `is_own`, this member sent the new message, so it is not delivered to the application.
     """
     message_id = kept.message.message_id
     known = state.known(message_id)
@@ -129,7 +129,7 @@ def _note_arrived(state: ChannelState, message_id: str, known: Known | None) -> 
 
 
 def note_sync(state: ChannelState, message: SdsMessage, now_ms: int) -> None:
-    """Record the missing messages that a sync message lists. Messages do not wait for the sync message itself."""
+    """Record the missing messages that a sync message lists, and deliver messages that waited for the sync message."""
     _note_missing(state, message, now_ms)
     if state.settings.dialect.logs_sync and not state.is_here(message.message_id):
         _note_arrived(state, message.message_id, state.known(message.message_id))
@@ -175,7 +175,10 @@ def lost_due(state: ChannelState, now_ms: int) -> None:
 
 
 def give_up(state: ChannelState, message_id: str, *, is_lost: bool = False) -> HistoryEntry | None:
-    """Treat a missing dependency as met. Return its entry, or None if it was not missing."""
+    """Treat dependencies on `message_id` as met, also later ones. Return its entry, or None if it was not missing.
+
+    Messages that waited only for it are delivered. Has no effect if the id already has a state.
+    """
     known = state.known(message_id)
     if known is not None:
         return None
@@ -189,7 +192,10 @@ def give_up(state: ChannelState, message_id: str, *, is_lost: bool = False) -> H
 
 
 def _unmet(state: ChannelState, message: SdsMessage, lamport_ms: int) -> list[tuple[HistoryEntry, Known | None]]:
-    """Return the dependencies of a message that are not in the log, each with its state."""
+    """Return the dependencies for which a message at `lamport_ms` must wait: missing messages, and earlier waiting ones.
+
+    Each is paired with its state, or None if it is missing.
+    """
     unmet: dict[str, tuple[HistoryEntry, Known | None]] = {}
     for entry in message.causal_history:
         known = state.known(entry.message_id)
@@ -233,7 +239,7 @@ def _wait(
 
 
 def _vouch(state: ChannelState, by: str, pending: list[bytes]) -> None:
-    """Make the sender `by` a cause of the gaps on which the waiting messages that it lists depend.
+    """Make the sender `by` a cause of the gaps on which the waiting messages at `pending`, which it lists, depend.
 
     An honest sender has all messages that it lists, and their dependencies. Only waiting messages of strangers, or of
     senders that are served much later, need this.
@@ -254,14 +260,14 @@ def _vouch(state: ChannelState, by: str, pending: list[bytes]) -> None:
 
 
 def _needs_of(state: ChannelState, message_id: str, last_ms: int = _LAST_MS) -> Iterator[bytes]:
-    """Yield the places of the messages that wait for this message, up to a Lamport time."""
+    """Yield the places, up to Lamport time `last_ms`, of the messages that wait for `message_id`."""
     prefix = sized_prefix(message_id)
     for part, _ in state.needs.rows(prefix, prefix + place_of(last_ms + 1, "")):
         yield part[len(prefix) :]
 
 
 def senders_that_need(state: ChannelState, message_id: str) -> list[str]:
-    """Return up to MAX_SDS_CAUSES senders of messages that wait for this message."""
+    """Return the senders of up to MAX_SDS_CAUSES messages that wait for `message_id`, possibly repeated."""
     places = islice(_needs_of(state, message_id), MAX_SDS_CAUSES)
     return [state.kept_waiting(place).message.sender_id for place in places]
 
@@ -273,9 +279,9 @@ def is_named_by_another(state: ChannelState, message_id: str) -> bool:
 
 
 def _released(state: ChannelState, message_id: str, last_ms: int = _LAST_MS) -> list[bytes]:
-    """Remove a dependency from the messages that wait for it, up to a Lamport time.
+    """Record for the messages that wait for `message_id`, up to Lamport time `last_ms`, that it is met.
 
-    Returns the places of the messages without further dependencies.
+    Return the places of those that do not wait for other messages.
     """
     free = []
     for place in list(_needs_of(state, message_id, last_ms)):
@@ -290,7 +296,7 @@ def _released(state: ChannelState, message_id: str, last_ms: int = _LAST_MS) -> 
 
 
 def _deliver(state: ChannelState, free: list[bytes]) -> None:
-    """Deliver messages without open dependencies, then the messages that waited for them."""
+    """Deliver the waiting messages at the places `free`, whose dependencies are met, then those that waited for them."""
     heapify(free)
     while free:
         place = heappop(free)
@@ -311,7 +317,10 @@ def _stop_waiting(state: ChannelState, place: bytes) -> None:
 
 
 def _without_room(state: ChannelState, new: Claim, new_gaps: int) -> set[bytes]:
-    """Return the places of the messages to drop so that a new message fits, possibly the place of the new message."""
+    """Return the places of the messages to drop so that a new message with `new_gaps` new gaps fits.
+
+    The place of the new message may be among them. The result is empty if there is room.
+    """
     counters = state.counters
     gone: set[bytes] = set()
     for used, most, size, claims in (
@@ -336,7 +345,7 @@ def _claims_of_bytes(state: ChannelState) -> Iterator[Claim]:
 
 
 def _claims_of_missing(state: ChannelState) -> Iterator[Claim]:
-    """Yield the claims of the waiting messages. A message claims the gaps for which it is the first to wait."""
+    """Yield a claim for each waiting message: its `size` is the number of gaps for which it is the first to wait."""
     held: Counter[bytes] = Counter()
     for part, _ in state.missing.rows():
         first = next(_needs_of(state, part.decode()), None)
@@ -346,7 +355,7 @@ def _claims_of_missing(state: ChannelState) -> Iterator[Claim]:
 
 
 def _claims_of_gaps(state: ChannelState) -> Iterator[Claim]:
-    """Yield a claim for each gap that no message waits for, by the cheapest of the senders that listed it."""
+    """Yield a claim for each gap that no message waits for. Its sender is the cause of the gap that is served first."""
     for part, row in state.missing.rows():
         gap = gap_of(row)
         if gap.notified_by is not None:
@@ -357,7 +366,7 @@ def _claims_of_gaps(state: ChannelState) -> Iterator[Claim]:
 def _drop(state: ChannelState, place: bytes, now_ms: int) -> None:
     """Drop a waiting message, and the gaps for which only this message waited.
 
-    If other messages wait for it, it is missing again.
+    If other messages wait for it, it is missing again. If it was given up before it arrived, they no longer wait.
     """
     message_id, kept = id_of(place), state.kept_waiting(place)
     known = state.known(message_id)

@@ -39,7 +39,7 @@ def history(state: ChannelState) -> tuple[HistoryEntry, ...]:
 
 
 def _heads(state: ChannelState, most: int, turn: int) -> list[bytes]:
-    """Return heads. If there are more than `most`, all shares take turns, each with its oldest heads first.
+    """Return the places of up to `most` heads. If there are more, all shares take turns, each with its oldest first.
 
     `turn` selects the share that begins.
     """
@@ -54,7 +54,10 @@ def _heads(state: ChannelState, most: int, turn: int) -> list[bytes]:
 
 
 def _in_turn(shares: list[list[bytes]], most: int, turn: int) -> list[bytes]:
-    """Return up to `most` places: the first place of each share, then the second place of each share, and so on."""
+    """Return up to `most` places: the first place of each share, then the second place of each share, and so on.
+
+    The share at index `turn`, modulo their number, begins.
+    """
     start = turn % len(shares) if shares else 0
     rounds = zip_longest(*shares[start:], *shares[:start])
     return list(islice((place for each in rounds for place in each if place is not None), most))
@@ -66,7 +69,7 @@ def index(state: ChannelState, place: bytes, head: Head) -> None:
 
 
 def _forget(state: ChannelState, place: bytes, row: bytes) -> None:
-    """Remove a head, also from the index. It may have been indexed before its sender had a share."""
+    """Remove the head at `place`, also from the index. It may be indexed before its sender got a separate share."""
     state.heads.delete(place)
     for share in (STRANGERS, head_of(row).sender_id):
         state.heads_of.delete(sized_prefix(share) + place)
@@ -74,7 +77,7 @@ def _forget(state: ChannelState, place: bytes, row: bytes) -> None:
 
 
 def entries(state: ChannelState, places: Iterable[bytes]) -> tuple[HistoryEntry, ...]:
-    """Return entries for messages in the order of the log. They contain senders only if repairs are enabled."""
+    """Return entries for the messages at `places`, in log order. They contain senders only if repairs are enabled."""
     found = [state.kept(place).entry for place in sorted(places)]
     if state.settings.repair is None:
         found = [entry._replace(sender_id=None) for entry in found]
@@ -102,7 +105,7 @@ def logged(state: ChannelState, place: bytes, message: SdsMessage, *, is_named: 
 
 
 def note_named(state: ChannelState, message: SdsMessage, now_ms: int) -> None:
-    """Record the heads that a received message listed."""
+    """Record `now_ms` in the heads that a received message lists, as the time when a member last listed them."""
     if not state.counters.heads:
         return
     for entry in message.causal_history:
@@ -112,13 +115,13 @@ def note_named(state: ChannelState, message: SdsMessage, now_ms: int) -> None:
 
 
 def _note_named(state: ChannelState, place: bytes, head: Head, by: str, now_ms: int) -> None:
-    """Record that a member listed a head. The head's sender does not count, because others may lack the head."""
+    """Record that the member `by` listed a head, unless it is the head's sender: others may lack the head."""
     if by != head.sender_id:
         state.heads.put(place, head._replace(named_ms=now_ms).packed())
 
 
 def sync_due(state: ChannelState, now_ms: int, random: Callable[[], float]) -> None:
-    """Send a due sync message if heads were not listed within the last interval, or if repairs must be requested."""
+    """Send a due sync message if some heads were not listed within the last interval, or a repair must be requested."""
     counters, interval_ms = state.counters, state.settings.sync_interval_ms
     if interval_ms is None:
         return

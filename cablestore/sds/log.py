@@ -302,7 +302,10 @@ class LogChannel:
             return transaction.receive(data, now_ms, retrieval_hint)
 
     def receive_all(self, data: Iterable[bytes], now_ms: int, *, sync: bool = True) -> list[Received]:
-        """Process many messages, up to a thousand in one write. An error does not undo earlier writes."""
+        """Process many messages, up to a thousand in one write. Return their results in order.
+
+        An error does not undo earlier writes.
+        """
         found: list[Received] = []
         pending = iter(data)
         while batch := list(islice(pending, MAX_SDS_BATCH)):
@@ -328,31 +331,31 @@ class LogChannel:
             transaction.tick(now_ms, random)
 
     def confirm(self, sequence: int, *, sync: bool = True) -> None:
-        """Remove handled effects up to this number. Without `sync`, they may be repeated after a power failure."""
+        """Remove the handled effects up to number `sequence`. Without `sync`, a power failure may repeat them."""
         with self._transaction(sync=sync) as transaction:
             transaction.confirm(sequence)
 
     # --- reading ----------------------------------------------------------------------------------
 
     def outbox(self, after: int = 0, most: int = MAX_SDS_EFFECTS_READ) -> list[tuple[int, Effect]]:
-        """Return the first unconfirmed effects with numbers above `after`, in order."""
+        """Return the first `most` unconfirmed effects with numbers above `after`, in order, each with its number."""
         with self._reading() as transaction:
             return transaction.outbox(after, min(most, MAX_SDS_EFFECTS_READ))
 
     def log(self, after: SdsMessage | None = None) -> Iterator[SdsMessage]:
         """Yield the log in order, from the first message or after `after`.
 
-        A thousand messages are read at a time. If a message enters the log meanwhile, behind the last yielded message,
-        it is also yielded.
+        A thousand messages are read at a time. A message that enters the log meanwhile is also yielded if its place is
+        after the last yielded message.
         """
         yield from self._paged(lambda transaction, last: transaction.log(last), after)
 
     def log_from(self, lamport_ms: int) -> Iterator[SdsMessage]:
-        """Yield the log in order, from a Lamport time: see `log`."""
+        """Yield the log in order, from Lamport time `lamport_ms`: see `log`."""
         yield from self._paged(lambda transaction, last: transaction.log(last, from_ms=lamport_ms), None)
 
     def newest(self, most: int = 50) -> list[SdsMessage]:
-        """Return the last messages of the log, newest first."""
+        """Return the last `most` messages of the log, newest first."""
         with self._reading() as transaction:
             return list(islice(transaction.log(reverse=True), most))
 

@@ -68,7 +68,7 @@ def _note_again(state: ChannelState, gap: Gap, entry: HistoryEntry, by: str, *, 
 
 
 def add_cause(state: ChannelState, gap: Gap, by: str) -> None:
-    """Record another sender as a cause of a gap. If there are too many, the cause that is served last is removed."""
+    """Record the sender `by` as a cause of a gap. Of too many causes, `by` included, remove the one served last."""
     if by in gap.causes:
         return
     removed = causes.dearest(state, [*gap.causes, by][::-1]) if len(gap.causes) >= MAX_SDS_CAUSES else None
@@ -123,7 +123,8 @@ def _times(state: ChannelState, gap: Gap) -> Iterator[tuple[Table, Table, int]]:
 def close(state: ChannelState, message_id: str, *, is_here: bool = False) -> Gap | None:
     """Remove a gap. Return it, or None if it did not exist.
 
-    With `is_here`, the message arrived, so its requests are subtracted from the accounts of the senders that listed it.
+    With `is_here`, the message arrived or is treated as met. The requests for it are then subtracted from the accounts
+    of the senders that listed it.
     """
     gap = find(state, message_id)
     if gap is not None:

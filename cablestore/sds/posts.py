@@ -99,7 +99,7 @@ class PostChannel:
         return True
 
     def _unsent_joins(self, post: Post) -> list[Post]:
-        """Return the joins of the author to which a text or topic links, and which are not in the log."""
+        """Return the author's joins that `post`, a text or topic, links to and that are not in the log."""
         linked = [self._store.get(digest) for digest in post.links] if post.type in (TEXT, TOPIC) else []
         joins = [each for each in linked if each is not None and each.type == JOIN and each.author == post.author]
         return [join for join in joins if self.channel.message(join.hash.hex()) is None]
@@ -123,7 +123,7 @@ class PostChannel:
         return effects
 
     def confirm(self, sequence: int) -> None:
-        """Remove the effects up to this number from the outbox after they were handled."""
+        """Remove the effects up to number `sequence` from the outbox. Call this after they were handled."""
         self.channel.confirm(sequence)
 
     def meet_stored(self) -> int:
@@ -142,7 +142,7 @@ class PostChannel:
     def outlines(self, from_ms: int = 0, after: bytes | None = None, most: int = MAX_SDS_BATCH) -> list[bytes]:
         """Return messages of the log without their posts, in order, for a member that has most of the posts.
 
-        They begin at a Lamport time in milliseconds, or after `after`, the last outline of the previous page. Each
+        They begin at Lamport time `from_ms`, or after `after`, the last outline of the previous page. Each
         outline is an encoded message in the channel's dialect, without content and filter.
         """
         dialect = self.channel.settings.dialect

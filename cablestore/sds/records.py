@@ -70,7 +70,7 @@ def known_of(row: bytes | None) -> Known | None:
 
 
 def entries_of(parts: Iterable[list[Any]]) -> tuple[HistoryEntry, ...]:
-    """Return packed entries."""
+    """Return the entries packed in `parts`."""
     return tuple([HistoryEntry(*part) for part in parts])
 
 
@@ -109,7 +109,7 @@ def kept_of(row: bytes, message_id: str, channel_id: str, lamport_ms: int) -> Ke
 class Outgoing:
     """Unacknowledged message of this member.
 
-    `doubt` is the probability that all filters with its id contain it by chance.
+    `doubt` is the probability that all filters that seem to contain its id do so by chance.
     """
 
     sent: int = 1
@@ -203,7 +203,7 @@ class Counters:
     waiting_size_bytes: int = 0
     missing: int = 0
     lost: int = 0
-    """Messages declared lost because they could not be retrieved, without messages that arrived later."""
+    """Messages declared lost because they could not be retrieved, except those that arrived later."""
     heads: int = 0
     answers: int = 0
     sync_ms: int = 0

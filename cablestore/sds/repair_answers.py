@@ -14,7 +14,7 @@ from cablestore.sds.tables import TIME_SIZE_BYTES, id_of, place_of, time_part
 
 
 def note_requests(state: ChannelState, message: SdsMessage, now_ms: int) -> None:
-    """Record the requests of a received message for messages that are in the log and that we must answer.
+    """Record requests of a received message that we must answer from the log, and postpone our requests for the same.
 
     The author of a requested message is read from the log, not from the request.
     """
@@ -44,7 +44,7 @@ def _note(state: ChannelState, place: bytes, by: str, now_ms: int) -> None:
 
 
 def _made_room(state: ChannelState, by: str) -> bool:
-    """Remove requests of the fullest shares. Return False if the new request by `by` is itself to be removed."""
+    """Remove requests of the fullest shares for a new request by `by`. Return False if that must not be added."""
     new = _claim(state, b"", by)
     claims = [_claim(state, part, row[TIME_SIZE_BYTES:].decode()) for part, row in state.answers.rows()]
     gone = shares.losers([*claims, new], 1 + MAX_SDS_ANSWERS // shares.FREED_PART)
@@ -58,7 +58,7 @@ def _claim(state: ChannelState, part: bytes, by: str) -> Claim:
 
 
 def answered(state: ChannelState, message: SdsMessage) -> None:
-    """Remove a request after another member sent the same message. Another message with its id is not an answer."""
+    """Remove the request for `message`, which another member sent. A different message with the same id is ignored."""
     if not state.counters.answers or state.answers.get(message.message_id.encode()) is None:
         return
     place = place_of(message.lamport_ms or 0, message.message_id)

@@ -94,7 +94,7 @@ class ChannelState:
 
     @property
     def filter(self) -> RollingFilter:
-        """Filter of received ids.
+        """Filter of the ids of sent and received messages.
 
         If its parameters have changed, it is rebuilt from the newest messages of the log.
         """
@@ -183,7 +183,7 @@ class ChannelState:
 
     @staticmethod
     def set_timer(timers: Table, part: bytes, before_ms: int | None, due_ms: int | None) -> None:
-        """Move a timer from one time to another. None means that the timer is not set."""
+        """Move the timer of `part` from `before_ms` to `due_ms`. None means that it is not set."""
         if before_ms is not None and before_ms != due_ms:
             timers.delete(time_part(before_ms) + part)
         if due_ms is not None:
