@@ -16,7 +16,7 @@ _ATTEMPTS: Final = 100
 
 
 def link_database(path: Path, copy: Path) -> None:
-    """Copy a closed LevelDB. Its listed tables are linked, because tables are immutable."""
+    """Copy the closed LevelDB at `path` to `copy`. The listed tables never change, so they are linked."""
     try:
         make_folder(copy)
         for table in listed_tables(path):
@@ -74,9 +74,9 @@ def _unlink_unlisted(copy: Path) -> None:
 
 
 def _is_complete(copy: Path, name: str) -> bool:
-    """Return True if all listed files exist, and the database was not opened again.
+    """Return True if the copy has all listed tables and the log, and `name` is still the name of its manifest.
 
-    Opening a database again reuses numbers of tables.
+    The name changes when the database is opened again, which reuses numbers of tables.
     """
     listed = read_readable(copy)
     tables = (copy / f"{number:06d}.ldb" for number in listed.tables)

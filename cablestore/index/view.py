@@ -306,7 +306,7 @@ class Catalog:
         folds: list[tuple[bytes, Fold | None]] = [(fold.prefix, fold) for view in views for fold in view.folds]
         tallies: list[tuple[bytes, Fold | None]] = [(tally.prefix, None) for view in views for tally in view.tallies]
         self.combined: Final = sorted(folds + tallies, key=lambda pair: pair[0])
-        """The prefixes whose rows depend on many posts: each with its fold, or None for counts."""
+        """The prefixes of all folds and tallies, in order of keys: each with its fold, or None for a tally."""
         self._dead_rows: Final = tuple(view.dead_rows for view in views if view.dead_rows is not _no_rows)
         self._dead_folds: Final = tuple(f for view in views for f in view.folds if f.dead_parts is not _no_rows)
 
