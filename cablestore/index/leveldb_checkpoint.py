@@ -29,12 +29,12 @@ def link_database(path: Path, copy: Path) -> None:
 
 
 def link_open_database(path: Path, copy: Path, writing: AbstractContextManager[object]) -> None:
-    """Copy an open LevelDB. Tables are linked, the list of tables and logs are copied.
+    """Copy the LevelDB at `path`, open in this process, to `copy`. Tables are linked, other files are copied.
 
     Most tables are linked first. The other files are copied within `writing`, which locks out writers for some
     milliseconds. LevelDB's thread may meanwhile write a log to a table, merge tables and remove the old files. The list
-    is copied before the other files, so the copy is complete if it contains all files in this list. Otherwise the copy
-    is repeated.
+    of tables is copied before the other files, so the copy is complete if it contains all files in this list. Otherwise
+    the copy is repeated.
     """
     current = path / "CURRENT"
     with storage_errors(copy):

@@ -127,7 +127,7 @@ class RebuildReport:
         damaged = sum(count for what, count in self.damaged.items() if what.startswith(_LOST_POSTS))
         missing = 0 if before is None else before.posts - self.posts
         known_rows = 0 if before is None else before.deletion_rows
-        is_exact &= missing >= 0  # below 0, discarded posts have returned, and may hide lost posts
+        is_exact &= missing >= 0  # if negative, discarded posts have returned, and may hide lost posts
         if not is_exact:  # the counts may be older than deletions, each of which has at least one row
             missing -= max(0, self._deletion_rows - known_rows)
         self.may_lack_deletions = not is_exact or self._deletion_rows < known_rows
@@ -211,7 +211,7 @@ def counts_in(source: Reader, catalog: Catalog) -> tuple[Counts | None, int]:
     """
     try:
         following = arrival_log.next_sequence(source)
-    except CorruptStoreError:  # the row is damaged, but not known to be old
+    except CorruptStoreError:  # a damaged row does not show that entries were lost
         following = _UNKNOWN_NEXT
     with suppress(CorruptStoreError):
         value = source.get(SIZES_KEY)

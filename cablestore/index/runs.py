@@ -141,8 +141,8 @@ def choose_boundaries(sample: Sequence[Row], buckets: int, forced: Iterable[byte
 class Sorter:
     """Sorter of a derivation's pieces, with runs in the folder `scratch`, or in memory if it is None.
 
-    `sample` returns some pieces of all ranges, to choose boundaries. Several sorters can share one derivation: pass all
-    of them the same `boundaries`, and each a `name` for its runs.
+    `sample` returns some pieces of all ranges, to choose boundaries. Several sorters can share the work on one
+    database: pass all of them the same `boundaries`, and each its own `derivation` and a `name` for its runs.
     """
 
     derivation: Derivation
@@ -169,7 +169,7 @@ class Sorter:
         self._write(self.scratch, pieces)
 
     def write_rest(self) -> None:
-        """Write the pieces in memory as a run."""
+        """Write the pieces in memory as a run, unless `scratch` is None."""
         if self.scratch is not None:
             self._write(self.scratch, self.derivation.take())
 
