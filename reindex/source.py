@@ -259,9 +259,7 @@ class PushingReader(CableReader):
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Narrow the bounds by `filters`, and return all of these: segments contain other posts, so Spark must apply
-        them.
-        """
+        """Narrow the bounds by `filters`. Return all filters for Spark to apply: segments contain other posts too."""
         for each in filters:
             bounds = self.bounds.narrowed(each)
             # The type in `deletions` is the type of the target, which is not in the manifest.

@@ -27,7 +27,7 @@ LOG_PREFIX: Final = b"!arrival!log!"
 NEXT_KEY: Final = b"!arrival!next"
 _AFTER_LOG: Final = after_prefix(LOG_PREFIX)
 _KEY: Final = LOG_PREFIX + b"%016d"
-"""Key of a row, given the number of its first entry."""
+"""Format of the key of a row, for the number of its first entry."""
 _ENTRY_SIZE_BYTES: Final = 1 + HASH_SIZE_BYTES
 _MAX_DIGITS: Final = 16
 

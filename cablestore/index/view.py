@@ -349,7 +349,7 @@ class Catalog:
         return [row for rows_of in self._dead_rows for row in rows_of(tombstone)]
 
     def fold_keys(self, post: Post) -> list[tuple[Fold, bytes]]:
-        """Return every fold with a part of the post, with its key."""
+        """Return (fold, key) for each part of the post."""
         return [(fold, key) for fold in self.folds[post.type] for key, _ in fold.parts(post)]
 
     def dead_parts(self, tombstone: Tombstone) -> list[tuple[Fold, bytes, bytes]]:
@@ -465,7 +465,7 @@ def _shown(prefix: bytes) -> str:
 
 def reverse_row(post: Post, keys: list[bytes]) -> Row:
     """Return a post's row of the reverse hash map. `keys` are the keys of its rows, except that of the post itself."""
-    # Splitting and joining takes three quarters of the time of `replace`, which counts first.
+    # Splitting and joining takes three quarters of the time of `replace`, which first counts the matches.
     short = b"\x01".join(b"\x00".join(keys).split(post.sort_time))
     short = b"\x02".join(short.split(post.author_hex))
     short = b"\x03".join(short.split(post.hash_hex))
