@@ -112,7 +112,10 @@ def _interrupts_blocked() -> Iterator[None]:
 
 @contextmanager
 def _interrupt_delayed() -> Iterator[None]:
-    """Delay Ctrl-C until the body ends. Do nothing outside the main thread, which receives it, or if it is ignored."""
+    """Delay Ctrl-C until the body ends. Other threads than the main thread never receive it, so they do nothing here.
+
+    If the signal is ignored, it remains ignored.
+    """
     handler = signal.getsignal(signal.SIGINT)
     if current_thread() is not main_thread() or not callable(handler):
         yield

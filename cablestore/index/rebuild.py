@@ -415,7 +415,7 @@ def _copy_local(source: Reader, target: Database, report: RebuildReport) -> None
 
 
 def _is_remembered(source: Reader, key: bytes) -> bool:
-    """Return True if the row of the dropped post that `key`, of a link or head, names exists and is undamaged."""
+    """Return True if the post in `key`, a key of a dropped link or head, is remembered in an undamaged row."""
     dropped = local_key(DROPPED, key.rsplit(b"!", 1)[1])
     value = source.get(dropped)
     return value is not None and not is_damaged(dropped, value)

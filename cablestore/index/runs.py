@@ -158,7 +158,7 @@ class Sorter:
     bucket_size_bytes: ClassVar[int] = MAX_BUCKET_SIZE_BYTES
 
     def make_room(self, fraction: float) -> None:
-        """If many pieces are in memory, write them as a run. `fraction` of all posts were derived so far."""
+        """If many pieces are in memory, write them as a run. `fraction` is the fraction of posts derived so far."""
         size_bytes = self.derivation.size_bytes
         if self.scratch is None or size_bytes < self.run_size_bytes:
             return

@@ -426,7 +426,10 @@ class _SetChange:
         return value
 
     def _make(self, node: bytes, level: int, start: int, stop: int) -> None:
-        """Create the rows of a node without a row and below it, from its posts after the moves `start` to `stop`."""
+        """Create the row of `node`, which had none, and the rows below it, from its posts after the moves.
+
+        `start` and `stop` select the moves of posts in this node.
+        """
         posts = dict(self._tree.items(self._reader, node, node + b"~"))
         for key, digest, sign in self._moves[start:stop]:
             if sign > 0:
