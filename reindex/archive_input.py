@@ -52,7 +52,7 @@ def read_archives(source: ArchiveSource) -> tuple[Dialect, list[Input]]:
     torrent, by_cid = ArchiveReader(community), CidReader(community)
     found = []
     if (data := torrent.index_bytes()) is not None:
-        # A member's `data` may end before archives in the index.
+        # The largest size, because a member's `data` may lack archives that the index lists.
         found.append(_read(str(community.file(INDEX)), data, MAX_TORRENT_SIZE_BYTES, source))
     if (cid := by_cid.index_cid()) is not None and (data := by_cid.content(cid)) is not None:
         found.append(_read(str(by_cid.folder.file(str(cid))), data, None, source))
@@ -85,9 +85,9 @@ def _age(found: _FoundIndex) -> tuple[int, int]:
 
 
 def _read(name: str, data: bytes, data_size_bytes: int | None, source: ArchiveSource) -> _FoundIndex:
-    """Verify an index of any profile and dialect. Raises ArchiveError if it is invalid.
+    """Verify the index in `data`. Raises an ArchiveError that begins with `name` if it is invalid.
 
-    The profile is the first that can decode the index. The dialect is part of the signed statement.
+    Its profile is the first that can decode it. Its dialect is part of the signed statement.
     """
     key = source.cabal_key if is_sealed(data) else None
     control_key = source.control_key
@@ -129,7 +129,7 @@ def _with_shared_topics(entries: Iterable[Entry]) -> list[Entry]:
 
 
 def _alone(verified: VerifiedIndex, entry: Entry) -> VerifiedIndex:
-    """Return the part of the index about one archive."""
+    """Return the part of `verified` about the archive of `entry`."""
     commitment = verified.commitments[entry.archive_id]
     return VerifiedIndex(Index(verified.index.profile, (entry,)), {entry.archive_id: commitment}, ())
 
@@ -174,7 +174,7 @@ class ArchiveInput:
         return self.commitment.num_posts
 
     def quick_check(self, work: ObjectFolder) -> str | None:
-        """Return `problem`, because `blocks` does not verify signatures."""
+        """Return the result of `problem`: signatures must be verified now, because `blocks` does not verify them."""
         return self.problem(work)
 
     @property

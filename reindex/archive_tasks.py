@@ -38,9 +38,8 @@ from cablestore.reindex.tasks import Batches, Hashed, finish, of_partition, repo
 class WeeksJob(ShuffledJob):
     """Job that creates archives from exports.
 
-    `weeks` are all past weeks from the first on; `key` is a cabal key, if any.
-    Each week is a bucket of the posts dated in it. One more bucket contains later posts, of which only deletions are
-    archived, in the index.
+    `weeks` are all past weeks, in order. `key` is the cabal key, None for public archives. Each week is a bucket of the
+    posts dated in it. One more bucket contains later posts, of which only deletions are archived, in the index.
     """
 
     kind: ClassVar[str] = "WeeksJob"
@@ -50,7 +49,7 @@ class WeeksJob(ShuffledJob):
 
     @property
     def boundaries(self) -> list[bytes]:
-        """First key, in order of time, of each bucket except the first."""
+        """The first key of each bucket except the first, in order of time."""
         return [record_start(week.to_ms, bytes(HASH_SIZE_BYTES)) for week in self.weeks]
 
     def parts(self) -> list[Any]:
@@ -81,7 +80,7 @@ class WeekContent(NamedTuple):
         }
 
     def known(self) -> Callable[[Tombstone], Tombstone | None]:
-        """Return a function that maps the tombstone that a post/delete claims to the effective tombstone or None."""
+        """Return a function from a post/delete's waiting tombstone to the effective tombstone in `stones` or None."""
         found = {(stone.target, stone.author, stone.deleted_by): stone for stone in self.stones}
         return lambda claim: found.get((claim.target, claim.author, claim.deleted_by))
 
@@ -90,12 +89,15 @@ class WeekContent(NamedTuple):
 
 
 def derive(job: WeeksJob) -> Callable[[Batches], Batches]:
-    """Return the task that processes all blobs of one partition."""
+    """Return the task that settles the posts of a partition and writes them to a run, split into weeks."""
     return of_partition(job, partial(_derive, job))
 
 
 def _derive(job: WeeksJob, partition: int, hashed: list[Hashed], stones: list[Tombstone]) -> dict[str, Any]:
-    """Settle every hash of a partition. Write a run of its content, and report the first post of each topic."""
+    """Settle every hash of a partition. Write a run of its live posts and effective tombstones.
+
+    The report contains the time of the first post of each topic.
+    """
     counts: Counter[str] = Counter()
     first_posts_ms: dict[str, int] = {}
     rows: list[Row] = []
@@ -134,7 +136,7 @@ def archive(job: WeeksJob, runs: Sequence[str], first_posts_ms: Mapping[str, int
 
 
 def read_week(job: WeeksJob, runs: Sequence[str], index: int) -> WeekContent:
-    """Return the posts and tombstones dated in a week. Raises ExportError if a run is damaged."""
+    """Return the posts and tombstones of the bucket `index`. Raises ExportError if a run is damaged."""
     week = WeekContent([], [])
     for record, value in read_bucket(job.folder, runs, index, len(job.weeks) + 1):
         if value:

@@ -29,7 +29,7 @@ class SparkError(ReindexError):
 
 
 class KnownFailure(NamedTuple):
-    """A known failure: the `sign` in a line, the advice, and the variables that cause it."""
+    """A known failure: a `sign` (pattern) in a line of output, `advice`, and environment `variables` that cause it."""
 
     sign: str
     advice: str
@@ -113,13 +113,16 @@ class Cause(NamedTuple):
 
 
 def cause_of_log(said: str, environ: Mapping[str, str] = os.environ) -> Cause:
-    """Return the cause from the output of Java before it ended."""
+    """Return the cause in `said`, the output of a Java process that ended."""
     text = _LOGGED.sub("", said)
     return _cause(text, _first_exception(text), environ)
 
 
 def cause_of_query(error: Exception, environ: Mapping[str, str] = os.environ) -> Cause:
-    """Return the cause of an error of PySpark: the end of a worker's traceback, or the first line and root cause."""
+    """Return the cause of an error of PySpark.
+
+    It is a known failure, the end of a worker's traceback, or the first line with the root cause.
+    """
     text = re.split("\n\tat |\n\nJVM stacktrace:", str(error))[0]
     noise = ("An error occurred while calling", " SQLSTATE:")
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith(noise)]
@@ -134,7 +137,7 @@ def cause_of_query(error: Exception, environ: Mapping[str, str] = os.environ) ->
 
 
 def _cause(text: str, summary: str, environ: Mapping[str, str]) -> Cause:
-    """Return the first known failure with a sign in `text`, or else `summary`."""
+    """Return the first known failure whose sign is in `text`. If there is none, return `summary`."""
     for known in KNOWN:
         found = re.search(f"^.*(?:{known.sign}).*$", text, re.MULTILINE)
         if found:
@@ -163,7 +166,7 @@ def _with_root(line: str, stack: str) -> str:
 
 
 def ending(status: int) -> str:
-    """Describe the end of a Java process, given its return code in Python's form."""
+    """Return how a Java process ended, as a predicate such as "was ended by SIGTERM", given its return code."""
     number = -status if status < 0 else status - 128
     if number == signal.SIGKILL:
         return (

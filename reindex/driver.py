@@ -45,8 +45,9 @@ T = TypeVar("T")
 def in_driver(job: Callable[[Progress], T], scratch: Path, log: Path, progress: Progress) -> T:
     """Run `job` in a new process and return its result. Ctrl-C interrupts the job.
 
-    The output of the process is appended to `log`, and its files are in `scratch`. The job and its result are pickled,
-    functions of the main module by value. Raises the error of the job, or SparkError if the process ends early.
+    The output of the process is appended to `log`, and its files are in `scratch`. The job and its result are pickled;
+    functions of the main module are pickled by value. Raises the error of the job, or SparkError if the process ends
+    early.
     """
     from pyspark.cloudpickle import dumps  # noqa: PLC0415 - an extra, and half a second to import
 

@@ -66,7 +66,7 @@ def environment_for(master: str, scratch: Path, environ: Mapping[str, str] = os.
     elif found.setdefault("SPARK_HOME", str(home)):  # otherwise Spark's scripts look for it with the python3 on PATH
         _require_version(Path(found["SPARK_HOME"]), pyspark.__version__)
     if is_local:
-        # This folder does not exist, so Spark uses only our settings. The class path equals that of the class archive.
+        # A missing folder, so that Spark uses only our settings, and the class path equals that of the class archive.
         found["SPARK_CONF_DIR"] = str(scratch / "conf")
     if master.startswith("local-cluster"):  # Spark writes to $SPARK_HOME/work, by default inside site-packages
         found["SPARK_HOME"] = str(scratch / "cluster")

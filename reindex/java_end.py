@@ -43,7 +43,7 @@ _SIGNALS: Final = 128
 
 
 def make_pipe(scratch: Path) -> int:
-    """Create the pipe for a driver's Java, and open it for `wait_for_end`."""
+    """Create the pipe to which the script writes Java's status, and open it for `wait_for_end`."""
     with suppress(FileExistsError):
         os.mkfifo(scratch / _PIPE)
     return os.open(scratch / _PIPE, os.O_RDONLY | os.O_NONBLOCK)
@@ -82,19 +82,19 @@ class JavaEnd:
     _log_start: int = field(init=False)
 
     def __post_init__(self) -> None:
-        """Start to wait for the end."""
+        """Start a thread that waits for Java's exit status."""
         pipe = os.open(self.scratch / _PIPE, os.O_RDWR)
         self._status = in_thread(lambda: int(os.read(pipe, _SIGNALS)))
         self._log_start = self.log.stat().st_size
 
     def has_ended(self, *, is_closed: bool) -> bool:
-        """Return True if Java has ended, or ends soon. With `is_closed`, its connections are closed already."""
+        """Return True if Java ends within a timeout, which is longer if its connections are closed (`is_closed`)."""
         with suppress(ResultTimeoutError):
             self._status.result(_END_TIMEOUT_S if is_closed else _CLOSING_TIMEOUT_S)
         return self._status.done()
 
     def failure(self, before: str) -> CableStoreError:
-        """Return the error for a Java process that ended: `before`, its status, and the cause if Java printed one."""
+        """Return the error for Java's end. It begins with `before`, and contains the status and any printed cause."""
         status, where = self._status.result(), f"The log of Spark is {self.log}"
         how = f"{before}Java {ending(status)}"
         if status > _SIGNALS:

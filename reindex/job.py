@@ -50,14 +50,17 @@ def claim_folder(folder: ObjectFolder) -> ObjectFolder:
 
 
 def is_begun(folder: ObjectFolder, mark: str) -> bool:
-    """Return True if a process was killed while it wrote a folder's first file, which then has a temporary name."""
+    """Return True if a process was killed while it wrote the folder's first file, `mark`, under a temporary name."""
     with suppress(StorageError):  # the folder is a file
         return bool(folder.names(f"{mark}.*.tmp"))
     return False
 
 
 def claim_work(work: Location, local: Path | None) -> tuple[ObjectFolder, Path]:
-    """Claim a work folder, and the folder on this machine that a job needs: the same folder, or `local` for a URI."""
+    """Claim the folder `work`, and the folder on this machine that a job needs. Return both.
+
+    They are the same folder, unless `work` is a URI. Then the second folder is `local`, which is required.
+    """
     folder = claim_folder(shared(work))
     if folder.is_local:
         return folder, folder.path

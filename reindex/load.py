@@ -108,7 +108,7 @@ def _marked(content: list[str], hashes: Path) -> str:
 
 
 def _hashes_in(block: list[Row]) -> bytes:
-    if not block[0][0].startswith(DATA_PREFIX):  # a segment begins at each prefix
+    if not block[0][0].startswith(DATA_PREFIX):  # all keys of a block have one prefix: a segment begins at each prefix
         return b""
     return unhexlify(b"".join([key[len(DATA_PREFIX) :] for key, _ in block]))
 

@@ -100,7 +100,7 @@ def _archive(run: Stages, sources: JobSources, profile: Profile, key: bytes | No
 
 
 def first_of_all(found: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """Return the smallest number of each name in any of these mappings."""
+    """Return each name with its smallest number in any of the mappings `found`."""
     first: dict[str, int] = {}
     for numbers in found:
         for name, number in numbers.items():
@@ -110,7 +110,11 @@ def first_of_all(found: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Results of all tasks. `reports` are the reports of weeks with content, in order."""
+    """Results of all tasks.
+
+    `runs` are the names of the runs, `first_posts_ms` the time of each topic's first post, and `reports` the reports of
+    weeks with content, in order.
+    """
 
     job: WeeksJob
     runs: list[str]
@@ -140,7 +144,7 @@ class History:
             writer.add(*self._late(writer, report["week"]))
 
     def _late(self, writer: ArchiveWriter, index: int) -> tuple[list[Archive], list[bytes]]:
-        """Return the archives of posts that arrived after their week was archived, and the hashes of oversize posts."""
+        """Return archives of the posts of week `index` that its archives lack, and the hashes of oversize posts."""
         job, week = self.job, self.job.weeks[index]
         found = archive_tasks.read_week(job, self.runs, index)
         messages = writer.missing(week, list(messages_of(found.records, job.dialect)))
@@ -151,7 +155,7 @@ class History:
 
 
 def _content_of(folder: ArchiveFolder, plan: ArchivePlan) -> dict[Period, list[tuple[int, str]]]:
-    """Return for each week the number of posts and the hexadecimal Merkle root of each of its archives, in order."""
+    """Return, for each week in the index, (number of posts, hexadecimal Merkle root) of each archive, in order."""
     verified = plan.verified(folder)
     if verified is None:
         return {}

@@ -330,7 +330,7 @@ class _NewGeneration:
 
     @contextmanager
     def _recorded(self, database: LevelDB) -> Iterator[RecordedDatabase]:
-        """Record the changes that the body makes to a database, and close it."""
+        """Yield `database`, and record the changes that the body makes to it. Close it at the end."""
         shutil.rmtree(self._changes, ignore_errors=True)
         with closing(database), closing(LevelDB(self._changes, create=True)) as changes:
             yield RecordedDatabase(database, changes)
@@ -343,9 +343,9 @@ class _NewGeneration:
         write_head(target, meta_row(self.catalog, self.derived.dialect, FORMAT), sizes)
 
     def _check(self, path: Path, folder: Folder, written: Sequence[RowRange]) -> CheckReport:
-        """Read the new database back, and with `is_checked` also derive its rows again.
+        """Compare the new database with the `written` ranges and the recorded changes.
 
-        Raises ReindexError if a row is wrong.
+        With `is_checked`, also derive its rows again and compare them. Raises ReindexError if a row is wrong.
         """
         posts = sum(self.derived.posts.values())
         with self._timed("check"):
@@ -406,7 +406,7 @@ def _row_size_bytes(row: Row) -> int:
 
 
 def _hashes(rows: Iterable[Row]) -> Iterator[Row]:
-    """Yield the hash in each key, as a row without a value."""
+    """Yield (hash, b"") for the hash at the end of each key."""
     return ((key[key.rindex(SEPARATOR) + 1 :], b"") for key, _ in rows)
 
 

@@ -31,7 +31,7 @@ _SAMPLED_POSTS: Final = 15_000
 
 @dataclass(frozen=True, slots=True)
 class JobSources:
-    """Sources of a job: posts of one dialect, in exports (their `manifests`) and archives."""
+    """Sources of a job, of one dialect: the `manifests` of exports, and `inputs`, their segments and the archives."""
 
     dialect: Dialect
     manifests: list[Manifest]

@@ -156,7 +156,7 @@ def disconnected() -> tuple[type[Exception], ...]:
 
 
 def is_disconnected(error: Exception) -> bool:
-    """Return True if Java ended, or is about to end, as after an OutOfMemoryError."""
+    """Return True if `error` shows that Java ended, or is about to end, as after an OutOfMemoryError."""
     try:
         return isinstance(error, disconnected()) or _STOPPED.search(str(error)) is not None
     except disconnected():  # py4j requests the text from Java

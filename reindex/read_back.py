@@ -85,7 +85,7 @@ class RecordedDatabase:
         self.write(dict(rows), sync=False)
 
     def flush(self) -> None:
-        """Separate the rows written so far from later rows: see `LevelDB.flush`."""
+        """Store the rows written so far in a separate table: see `LevelDB.flush`."""
         self._database.flush()
 
     def compact(self) -> None:
@@ -93,7 +93,7 @@ class RecordedDatabase:
         self._database.compact()
 
     def remove_unused_tables(self) -> None:
-        """Remove files that only closed states read."""
+        """Remove files that were kept only for closed snapshots."""
         self._database.remove_unused_tables()
 
     def approximate_size_bytes(self, start: bytes, stop: bytes) -> int:
@@ -133,7 +133,7 @@ def read_back(
 
 @contextmanager
 def _comparing(path: Path, changes: Path, scratch: Path, processes: int) -> Iterator[Callable[[_Work], Iterator[int]]]:
-    """Yield a function that compares ranges in order, in this process or several."""
+    """Yield a function that compares ranges, and yields the number of rows in the database for each, in order."""
     if processes > 1:
         with process_pool(processes, _Copies.open, (path, changes, scratch)) as pool:
             yield partial(in_order, pool, _compare_copies)
@@ -148,7 +148,7 @@ def _comparing(path: Path, changes: Path, scratch: Path, processes: int) -> Iter
 
 
 def compare_range(database: Source, changes: Source, written: RowRange, stop: bytes) -> int:
-    """Compare the rows from the start of a range to `stop`. Return their number in the database.
+    """Compare the rows of `database` from `written.first` to `stop` with `written`. Return their number.
 
     Raises ReindexError if they differ from the written rows with the changes.
     """
@@ -161,7 +161,7 @@ def compare_range(database: Source, changes: Source, written: RowRange, stop: by
             yield rows
 
     digest = RowDigest()
-    # The number of rows detects rows that are missing at the end of the range.
+    # Damage may end `blocks` early. Then the number of rows differs.
     for rows in _before(blocks(), changes.scan(written.first, stop)):
         digest.add(msgpack.packb(rows), len(rows))
     if (digest.rows, digest.hexdigest()) != (written.rows, written.digest):
@@ -174,7 +174,7 @@ def compare_range(database: Source, changes: Source, written: RowRange, stop: by
 
 
 def _before(blocks: Iterator[list[Row]], changes: Iterator[Row]) -> Iterator[list[Row]]:
-    """Yield rows as they were before the changes. Raises ReindexError if a change is missing."""
+    """Yield the rows in `blocks` as they were before `changes`. Raises ReindexError if the rows lack a change."""
     change = next(changes, None)
     for rows in chain(blocks, [[]]):
         last = rows[-1][0] if rows else AFTER_ALL

@@ -157,7 +157,10 @@ def read_rows(folder: ObjectFolder, segment: RowSegment) -> Iterator[list[Row]]:
 def with_local_only(
     rows: Iterable[Row], posts: Iterable[Post], catalog: Catalog, views: Collection[str]
 ) -> Iterator[Row]:
-    """Yield sorted rows of these views, merged with the rows of local-only posts, which exports do not contain."""
+    """Yield the sorted `rows`, merged with the rows of the local-only `posts` in `views`.
+
+    Exports do not contain these posts. Where both have parts or counts of a key, they are combined.
+    """
     derivation = Derivation(catalog)
     records = [derivation.post(post) for post in posts]
     own = sorted(row for row in records + derivation.take() if catalog.view_of(row[0]) in views)

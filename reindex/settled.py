@@ -88,7 +88,10 @@ def settle(found: DataFrame, said: DataFrame, drops: Drops) -> Tables:
 
 
 def _said(spark: SparkSession, sources: JobSources, table: str, names: Sequence[str]) -> DataFrame:
-    """Return the rows of all inputs. Each task reads several inputs, because a task costs Spark a tenth of a second."""
+    """Return the columns `names` of the rows of `table` in all inputs.
+
+    Each task reads several inputs, because a task costs Spark a tenth of a second.
+    """
     dialect, inputs = sources.dialect, sources.inputs
     shares = max(min(shares_for(inputs), len(inputs)), 1)
     columns = {name: TABLES[table][name] for name in names}
@@ -115,8 +118,8 @@ def _is_dropped(drops: Drops) -> Column:
 def _deletions(posts: DataFrame, signed: DataFrame, said: DataFrame) -> DataFrame:
     """Return the effective deletions: of posts in the files, and of posts that only a tombstone describes.
 
-    A tombstone counts if its post/delete is in the files and its target is not. If the target is in the files, the
-    columns contain its fields.
+    `said` are all deletions in the files, `signed` the deletions in post/deletes. A tombstone counts if its post/delete
+    is in the files and its target is not. If the target is in the files, the columns contain its fields.
     """
     targets = posts.where("type != 'delete'").select(
         fn.col("hash").alias("target"),
@@ -178,7 +181,7 @@ def _members(here: DataFrame) -> DataFrame:
 
 
 def _channels(here: DataFrame, topics: DataFrame, members: DataFrame) -> DataFrame:
-    """Return the channels with a join, leave, text or topic."""
+    """Return each channel with a join, leave, text or topic: its counts, times, topic and number of members."""
     counts = [fn.count_if(fn.col("type") == kind).alias(f"{kind}s") for kind in IN_CHANNELS]
     now = topics.where("is_current").select("channel", "topic")
     joined = members.groupBy("channel").agg(fn.count("*").alias("members"))
@@ -192,5 +195,5 @@ def _first_and_last() -> list[Column]:
 
 
 def _of(which: Callable[[str, Column], Column], name: str) -> Column:
-    """Return the value of a column in the earliest or latest row."""
+    """Return the column `name` of the earliest or latest row: `which` is `min_by` or `max_by`."""
     return which(name, fn.struct(*_PLACE)).alias(name)

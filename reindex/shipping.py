@@ -26,7 +26,7 @@ def send_package(spark: SparkSession) -> bool:
     """
     if not is_connect(spark) and str(spark.sparkContext.master).startswith("local"):
         return False  # local workers run this program's Python, which has the package
-    # By value, because this function must run where the package is missing.
+    # The task is pickled by value, because it must run where the package is missing.
     table = spark.range(0, _PROBES, 1, _PROBES).mapInArrow(_probe(), "version string")
     found = {row.version for row in run_query(spark, "look for this package", table.collect)}
     if found == {cablestore.__version__}:

@@ -117,7 +117,7 @@ class Bounds(NamedTuple):
         return [post for post in posts if self.first_ms <= post.timestamp_ms <= self.last_ms]
 
     def narrowed(self, each: Filter) -> Bounds:
-        """Return the bounds with one more filter. Filters without bounds do not change them."""
+        """Return the bounds narrowed by the filter `each`, unchanged if it does not limit times or types."""
         match each:
             case EqualTo(("type",), str(value)):
                 return self.of_types([value])
@@ -130,11 +130,11 @@ class Bounds(NamedTuple):
         return self
 
     def between(self, first_ms: int, last_ms: int) -> Bounds:
-        """Return the intersection with these bounds of time."""
+        """Return the bounds narrowed to first_ms <= timestamp <= last_ms."""
         return self._replace(first_ms=max(self.first_ms, first_ms), last_ms=min(self.last_ms, last_ms))
 
     def of_types(self, names: Iterable[Any]) -> Bounds:
-        """Return the intersection with these types."""
+        """Return the bounds narrowed to the types in `names`. Unknown names are ignored."""
         types = frozenset(TYPE_NUMBERS[name] for name in names if name in TYPE_NUMBERS)
         return self._replace(types=types if self.types is None else self.types & types)
 
@@ -144,7 +144,7 @@ class Bounds(NamedTuple):
             return True
         first, last, posts = source.segment.first, source.segment.last, source.segment.posts
         if first is None or last is None:
-            return True  # tombstones
+            return True  # a segment of tombstones, which has no range of times
         is_in_time = first[0] <= self.last_ms and last[0] >= self.first_ms
         return is_in_time and (self.types is None or any(TYPE_NAMES[kind] in posts for kind in self.types))
 
@@ -201,7 +201,7 @@ def _time_in(options: Mapping[str, str], name: str) -> int | None:
 
 
 def _key_in(name: str | None) -> bytes | None:
-    """Return the key in a file, or None without a file name.
+    """Return the key in the file `name`, None if `name` is None.
 
     The key is not an option itself, because Spark shows options. Raises ExportError if the file does not contain a key,
     StorageError if it cannot be read.
@@ -259,7 +259,7 @@ class PushingReader(CableReader):
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Read bounds from filters. Spark still evaluates all of them, because a segment contains other posts too."""
+        """Narrow the bounds by `filters`. Return all filters for Spark to apply: segments contain other posts too."""
         for each in filters:
             bounds = self.bounds.narrowed(each)
             # The type in `deletions` is the type of the target, which is not in the manifest.

@@ -154,7 +154,10 @@ def _open_session() -> Iterator[SparkSession]:
 
 @contextmanager
 def _options_set(spark: SparkSession, options: Mapping[str, str]) -> Iterator[None]:
-    """Set options of this package during the body, unless the session sets them."""
+    """During the body, set `options`, and those SQL_OPTIONS that the session does not set.
+
+    Options that a running session cannot change are skipped.
+    """
     before = spark.conf.getAll
     wanted = {**{name: value for name, value in SQL_OPTIONS.items() if name not in before}, **options}
     changed = [name for name in wanted if wanted[name] != before.get(name) and spark.conf.isModifiable(name)]

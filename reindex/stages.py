@@ -289,9 +289,9 @@ class Stages:
         task: Callable[[tasks.Batches], tasks.Batches],
         shares: int | None = None,
     ) -> list[dict[str, Any]]:
-        """Run `task` on each of these numbers. Return its reports, which are stored under the name `reported`.
+        """Run `task` on each of `numbers` that has no report yet. Return all reports with the name `reported`.
 
-        Each number has a separate task, or all are distributed over `shares` tasks.
+        Each number has a separate task of Spark, or all are distributed over `shares` tasks.
         """
         finished = _reported(self.ran.folder, reported)
         missing = [number for number in numbers if number not in finished]
@@ -306,7 +306,7 @@ class Stages:
         columns: str,
         shares: int | None = None,
     ) -> DataFrame:
-        """Return the rows that `task` yields for these numbers: one per task, or distributed over `shares` tasks."""
+        """Return the rows that `task` yields for `numbers`, with one Spark task per number, or `shares` in total."""
         count = min(shares or len(numbers), len(numbers))
         chosen = tuple(itertools.chain.from_iterable(numbers[first::count] for first in range(count)))
 
@@ -316,9 +316,9 @@ class Stages:
         return self.spark.range(0, len(chosen), 1, count).mapInArrow(in_worker(of_chosen), columns)
 
     def _stage(self, name: str, table: DataFrame) -> list[dict[str, Any]]:
-        """Run a stage and return its reports. Raises the first error among them."""
+        """Run the query `table` of a stage, and return its reports. Raises the first error among them."""
         started = time.perf_counter()
-        # A line of JSON for each task.
+        # Each row is a report in JSON.
         rows = run_query(self.spark, name, table.collect, lambda done, total: self.progress(name, done, total))
         reports: list[dict[str, Any]] = [json.loads(row.report) for row in rows]
         self.ran.seconds[name] = round(time.perf_counter() - started, 2)
@@ -355,13 +355,13 @@ def begin(job: ShuffledJob) -> None:
     if folder.exists(_JOB):
         if folder.read(_JOB) == fingerprint:
             return
-        folder.remove(_JOB)  # first, so that the rest is invalid even if this process is killed before it removes all
+        folder.remove(_JOB)  # first: without it, the other files are invalid if this process is killed now
     discard(folder)
     folder.write(_JOB, fingerprint)
 
 
 def discard(folder: ObjectFolder) -> None:
-    """Remove the files of tasks."""
+    """Remove all files that tasks wrote to the folder, and keep the job's fingerprint."""
     made = [name for name in folder.names() if name.endswith(_MADE) or name.startswith("run-")]
     remove(folder, [name for name in made if name != _JOB])
 

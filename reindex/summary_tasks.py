@@ -27,7 +27,7 @@ ROWS_OF_A_PART: Final = 1_000_000
 
 
 class SummaryPart(NamedTuple):
-    """Part of a summary, by its number in the catalog: the result of rows with start <= key < stop.
+    """Part of the summary with this `number` in the catalog: it follows from source rows with start <= key < stop.
 
     `start` and `stop` do not include the prefixes of the rows.
     """
@@ -48,7 +48,10 @@ def parts_of(job: ReindexJob, segments: Sequence[RowSegment]) -> list[SummaryPar
 
 
 def _edges(segments: Sequence[RowSegment], sources: Sequence[bytes]) -> Iterator[bytes]:
-    """Yield the sets at which a part begins. Each part but the last has at least ROWS_OF_A_PART rows of `sources`."""
+    """Yield the names of the sets, each with its `!`, at which a part begins.
+
+    Each part but the last has at least ROWS_OF_A_PART rows of `sources`.
+    """
     rows, last = 0, b""
     for first, count in sorted((s.first[len(p) :], s.rows) for p in sources for s in segments if s.first.startswith(p)):
         name = first[: first.find(SEPARATOR) + 1]
@@ -80,7 +83,7 @@ def add_up(
 
 
 def _blocks(job: ReindexJob, segments: Sequence[RowSegment], part: SummaryPart, prefix: bytes) -> Iterator[list[Row]]:
-    """Yield the rows of a part with a prefix. A segment begins at each prefix."""
+    """Yield the source rows of `part` under `prefix`. A segment begins at each prefix."""
     start, stop = prefix + part.start, prefix + part.stop
     for segment in segments:
         if segment.first.startswith(prefix) and start <= segment.last and segment.first < stop:

@@ -48,7 +48,7 @@ _FILE_ROWS: Final = 250_000
 _GROUP_ROWS: Final = 100_000
 _GROUP_SIZE_BYTES: Final = 2**26
 _SHARE_POSTS: Final = 100_000
-"""Posts of a partition of a shuffle. In all shuffles together, the tasks of a partition take 2 s of CPU."""
+"""Number of posts for each partition of a shuffle. In all shuffles together, a partition's tasks take 2 s of CPU."""
 _LATER: Final = "later"
 """The month of times after the year 9999, and of the file of a table without rows."""
 _EMPTY_FILE: Final = "part-00000.parquet"
@@ -192,7 +192,10 @@ def _fingerprint(sources: JobSources) -> str:
 
 
 def _tables_in(folder: ObjectFolder, name: str, about: dict[str, Any]) -> dict[str, TableFiles]:
-    """Return the complete tables. Raises ExportError if their list is damaged or of other sources."""
+    """Return the tables that the file `name` lists as complete.
+
+    Raises ExportError if the file is damaged, or if its sources or drops differ from `about`.
+    """
     try:
         fields = read_document(folder.read(name), dict[str, Any])
         found = as_declared(fields.pop("tables", None), dict[str, TableFiles])
@@ -209,7 +212,7 @@ def _tables_in(folder: ObjectFolder, name: str, about: dict[str, Any]) -> dict[s
 
 
 def _write(run: Stages, folder: ObjectFolder, name: str, settled: Tables) -> TableFiles:
-    """Write the files of one table, and return them."""
+    """Write the files of the table `name`, and return their description."""
     place = folder.child(name)
     place.remove_all()  # an interrupted run may have left other files
     table = getattr(settled, name).select(*SETTLED[name])
@@ -294,7 +297,7 @@ def _groups(batches: Batches, schema: pa.Schema) -> Iterator[pa.Table]:
 
 
 def _by_month(batches: Batches) -> Iterator[tuple[str, Batches]]:
-    """Yield the batches of each month, which must be read before the next. Rows are in order of time."""
+    """Yield (folder, batches) of each month. Read the batches before the next month. Rows are in order of time."""
     pieces = (piece for batch in batches for piece in _cut(batch))
     ahead = next(pieces, None)
 

@@ -64,16 +64,16 @@ _OVERHEAD_BYTES: Final = 64
 Batches = Iterator[pa.RecordBatch]
 
 Hashed = tuple[bytes, bytes]
-"""The hash of a post, and the post."""
+"""The hash of a post, and the encoded post."""
 
 
 def inspect(
     inputs: tuple[Input, ...], folder: ObjectFolder, views: bytes | None = None
 ) -> Callable[[Batches], Batches]:
-    """Return the task that verifies inputs.
+    """Return the task that verifies the `inputs` with given numbers.
 
-    Its input is their numbers. With `views`, a pickled catalog, it also checks that the worker has the packages of its
-    views.
+    It writes a probe to `folder`, for which the driver looks. With `views`, a pickled catalog, it also checks that the
+    worker has the packages with these views.
     """
 
     def check(index: int) -> dict[str, Any]:
@@ -95,10 +95,7 @@ def inspect(
 
 
 def read(job: ShuffledJob, partitions: frozenset[int]) -> Callable[[Batches], Batches]:
-    """Return the task that reads inputs, and yields only their content for `partitions`.
-
-    Its input is the inputs' numbers.
-    """
+    """Return the task that reads the inputs with given numbers, and yields their content for `partitions`."""
 
     def task(batches: Batches) -> Batches:
         blobs = _Blobs(job, partitions)
@@ -206,7 +203,7 @@ def pick(batches: Batches, chosen: tuple[int, ...]) -> Batches:
 
 
 class _Blobs:
-    """Buffer of posts and tombstones by partition."""
+    """Buffer of the posts and tombstones of `partitions`. It ignores those of other partitions."""
 
     def __init__(self, job: ShuffledJob, partitions: frozenset[int]) -> None:
         self._job = job
@@ -310,7 +307,7 @@ def _derive(job: ReindexJob, partition: int, hashed: list[Hashed], stones: list[
 
 
 def _write_rows(job: ReindexJob, file: str, rows: list[Row]) -> list[dict[str, Any]]:
-    """Write a segment of sorted rows, unless `rows` is empty. Return its description in a list."""
+    """Write a segment of sorted rows. Return its description in a list, [] if `rows` is empty."""
     if not rows:
         return []
     with RowSegmentWriter(job.folder, file) as writer:

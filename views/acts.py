@@ -154,7 +154,7 @@ def has_declined(reader: Reader, user: bytes, remembered: Iterable[Consent] | No
     """Return True if a user declines roles now.
 
     `remembered` contains the user's statements whose post/infos are not stored. If it is None, they are read from the
-    store. Of the stored post/infos, only the latest matters, because it is signed.
+    store. Stored post/infos are signed, so only the latest of them matters.
     """
     remembered = remembered_consents(reader, user) if remembered is None else remembered
     latest = reader.last(CONSENT_PREFIX + user.hex().encode() + b"!")

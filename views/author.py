@@ -26,7 +26,7 @@ def rows(post: Post) -> list[Row]:
 def prefix_of(author: bytes, post_type: int | None = None) -> bytes:
     """Return the prefix of the keys of an author's posts of one type or of all types.
 
-    The rest of a key is the `<mono-ts>`.
+    With `post_type`, only the `<mono-ts>` follows the prefix, otherwise the type and the `<mono-ts>`.
     """
     prefix = PREFIX + author.hex().encode() + b"!"
     return prefix if post_type is None else b"%b%b!" % (prefix, TYPE_PARTS[post_type])

@@ -176,7 +176,7 @@ def is_missing(reader: Reader, post: Post) -> bool:
 
 
 def missing(reader: Reader, channel: str) -> Iterator[bytes]:
-    """Yield each hash to which posts of the channel link, but whose post the channel has never had in this store."""
+    """Yield each hash to which posts of the channel link, if this store never had its post in the channel."""
     for digest, bits in _unsettled(reader, channel):
         if bits == _LINKED:
             yield digest
@@ -191,7 +191,7 @@ def _unsettled(reader: Reader, channel: str) -> Iterator[tuple[bytes, int]]:
 def ends(reader: Reader, channel: str, limit: int) -> list[bytes] | None:
     """Return the hashes of the channel's stored and deleted posts without a link from a post of the channel.
 
-    Return None if that requires more than `limit` rows.
+    Return None if the channel has more than `limit` unsettled posts, which would all be read.
     """
     prefix = unsettled_group(channel)
     rows = list(islice(reader.scan(prefix, after_prefix(prefix), at_once=limit + 1), limit + 1))

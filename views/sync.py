@@ -76,7 +76,7 @@ def items(reader: Reader, start: bytes, stop: bytes) -> Iterator[Row]:
 
 
 def posts_in(reader: Reader, name: bytes, node: bytes, count: int) -> list[bytes]:
-    """Return <mono-ts> and hash, 49 and 32 bytes, of the `count` posts in a node of a set's tree."""
+    """Return <mono-ts> + hash, 49 + 32 bytes, of each of the `count` posts in `node` of the tree of the set `name`."""
     start = name + b"!" + node
     found = _records(reader, ID_PREFIX + start)
     if len(found) < count:

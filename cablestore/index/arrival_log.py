@@ -27,7 +27,7 @@ LOG_PREFIX: Final = b"!arrival!log!"
 NEXT_KEY: Final = b"!arrival!next"
 _AFTER_LOG: Final = after_prefix(LOG_PREFIX)
 _KEY: Final = LOG_PREFIX + b"%016d"
-"""Key of a row, given the number of its first entry."""
+"""Format of the key of a row, for the number of its first entry."""
 _ENTRY_SIZE_BYTES: Final = 1 + HASH_SIZE_BYTES
 _MAX_DIGITS: Final = 16
 
@@ -53,7 +53,7 @@ class Arrival(NamedTuple):
 
 
 def log_row(first_sequence: int, entries: Iterable[tuple[EventKind, bytes]]) -> Row:
-    """Return the row that stores the entries of a batch."""
+    """Return the row with the `entries` of a batch, the first of which has the number `first_sequence`."""
     return _KEY % first_sequence, b"".join([_KIND_BYTES[kind] + digest for kind, digest in entries])
 
 
@@ -108,7 +108,7 @@ def end_of_batch(reader: Reader, sequence: int) -> int:
 
 
 def entries_of(row: Row, after: int = 0) -> list[Arrival]:
-    """Return the entries of one row with numbers greater than `after`. Raises CorruptStoreError."""
+    """Return those entries of a row whose numbers are greater than `after`. Raises CorruptStoreError."""
     first, stop = span_of(row)
     return [_entry(row[1], first, sequence) for sequence in range(max(first, after + 1), stop)]
 

@@ -46,7 +46,7 @@ class BulkWriter(Generic[B]):
                 self._wait()
 
     def put(self, rows: Iterable[Row]) -> None:
-        """Start to write rows when the previous batch is written. Raises the error of the previous batch."""
+        """Wait for the previous batch, then let the thread write `rows`. Raises the error of the previous batch."""
         batch = self._new_batch()
         put = batch.put
         for key, value in rows:

@@ -20,7 +20,7 @@ BlocksOf = Callable[[bytes], Iterable[list[Row]]]
 
 @dataclass(frozen=True)
 class Summary:
-    """Rows under `prefix`. `made_of` yields them in key order. Reports call such a row `noun`.
+    """Rows under `prefix`. `made_of` derives them in key order. Reports call such a row `noun`.
 
     A summary with `sources`, the prefixes of its source rows, can be derived in parts. In a source key, the name of a
     set and `!` follow the prefix. Each set has its own summary rows.
@@ -45,7 +45,7 @@ def summary_rows(summary: Summary, reader: Reader) -> Iterator[Row]:
 
 
 def census_key(fold: Fold, census: Census, key: bytes) -> bytes:
-    """Return the key of the census row that counts a fold's row."""
+    """Return the key of the census row that counts the row of `fold` at `key`."""
     return census.prefix + key[len(fold.prefix) : key.rindex(SEPARATOR)]
 
 

@@ -93,18 +93,18 @@ class CheckReport(ProblemReport[Problem]):
 
     rows: int = 0
     sizes: Sizes = field(default_factory=dict)
-    """Counted rows and bytes of each view."""
+    """Number of rows and of bytes of each view, as counted by the check."""
     following: int = 1
     """Number of the next entry of the arrival log."""
     balance: int = 0
     """Sum of the hashes of expected rows minus the sum for found rows. If it is not 0, an exact check is needed."""
 
     def note_problem(self, what: str, view: str, key: bytes) -> None:
-        """Add a problem with a row or key of a view."""
+        """Add the problem `what` at `key`. `view` is the name of the key's view in reports."""
         self.add_problem(Problem(what, view, key))
 
     def add(self, other: CheckReport) -> None:
-        """Add the numbers and problems in the report of another range."""
+        """Add the numbers and problems of `other`, the report of another range of hashes or keys."""
         self.posts += other.posts
         self.tombstones += other.tombstones
         self.rows += other.rows
@@ -139,7 +139,7 @@ def check(
 
 
 def check_rest(reader: Reader, catalog: Catalog, report: CheckReport) -> None:
-    """Check the summaries, sizes, local rows and arrival log, after all ranges are checked."""
+    """Check the summaries, sizes, local rows and arrival log. `report` already contains the results of all ranges."""
     for summary in summaries(catalog):
         _check_summary(reader, catalog, summary, report)
     if reader.get(meta.SIZES_KEY) != meta.encode_sizes(report.sizes):
@@ -150,7 +150,7 @@ def check_rest(reader: Reader, catalog: Catalog, report: CheckReport) -> None:
 
 
 def check_evidence(evidence: Evidence, report: CheckReport) -> None:
-    """Add the writes that are known to be lost to `report`, after the database was checked completely."""
+    """Add a problem to `report` if `evidence` shows lost writes. Call this after the complete check of the database."""
     closed = evidence.closed
     if evidence.lost:
         report.note_problem(f"lost writes, in {evidence.lost}", "arrival log", arrival_log.NEXT_KEY)
@@ -179,7 +179,7 @@ def _check_arrivals(reader: Reader, report: CheckReport) -> None:
 
 
 def _check_local(reader: Reader, report: CheckReport) -> None:
-    """Check the form of local rows. Compare the rows of deleted and dropped posts with the stored posts."""
+    """Check the form of local rows, and whether rows about deleted and dropped posts fit the stored posts."""
     for key, value in reader.prefix(LOCAL_PREFIX):
         if is_damaged(key, value):
             report.note_problem("a damaged row", "local", key)
@@ -198,7 +198,7 @@ def _check_local(reader: Reader, report: CheckReport) -> None:
 
 
 def _check_summary(reader: Reader, catalog: Catalog, summary: Summary, report: CheckReport) -> None:
-    """Compare a summary with its source rows."""
+    """Compare the stored rows of `summary` with the rows derived from its sources, and count the stored rows."""
     for key, due, present in side_by_side(summary_rows(summary, reader), reader.prefix(summary.prefix)):
         if present is not None:
             report.rows += 1
@@ -213,16 +213,16 @@ def _state(due: bytes | None, present: bytes | None) -> str:
 
 
 _LEFT_OUT: Final = (DATA_PREFIX, PRIVATE_PREFIX, REVERSE_PREFIX, arrival_log.PREFIX, LOCAL_PREFIX)
-"""Rows not compared in the second pass: they are sources of other rows, were compared before or do not follow from
-posts.
+"""Prefixes of the rows that `Checker.check_rows` skips: `check_records` checks them, or they do not follow from posts.
 """
 _ROWS_LEFT_OUT: Final = (meta.META_KEY, meta.SIZES_KEY)
 
 
 class Checker:
-    """Checker of ranges of hashes, and then of ranges of keys. Several checkers can share one database.
+    """Checker of one database: `check_records` for each range of hashes, then `check_rows` for each range of keys.
 
-    Unless `is_exact`, rows that follow from only one post are summed in the report's balance instead of compared.
+    Several checkers can share the ranges. Unless `is_exact`, rows that follow from only one post are summed in the
+    report's balance instead of compared.
     """
 
     def __init__(self, reader: Reader, catalog: Catalog, *, signatures: bool, is_exact: bool) -> None:
@@ -233,7 +233,7 @@ class Checker:
         self._signatures = signatures
         self._reverse_from = REVERSE_PREFIX
         self._stones: list[Tombstone] = []
-        """Tombstones of the last checked hash, which precede its post."""
+        """Tombstones of the last target. In order of hashes, they precede the post with this hash."""
         self._is_exact = is_exact
         self._of_many = {prefix: "count" if fold is None else "fold" for prefix, fold in catalog.combined}
         self._spans = sorted(
@@ -251,7 +251,7 @@ class Checker:
         for rows in batches(self._reader.records(start, stop), lambda row: len(row[1])):
             for key, value in rows:
                 self._check_record(key, value)
-            # Tombstones are measured when they are compared.
+            # `check_rows` counts the tombstones.
             self._measure(sorted(row for row in rows if not row[0].startswith(TOMBSTONE_PREFIX)))
             last = hash_part(rows[-1])
             self._check_reverse(last if rows[-1][0].startswith(TOMBSTONE_PREFIX) else last + AFTER_HEX)
@@ -315,13 +315,13 @@ class Checker:
     # --- rows in the database --------------------------------------------------------------------
 
     def _check_reverse(self, stop: bytes) -> None:
-        """Compare the reverse hash map up to `stop`, in hex digits, with the rows of the posts so far."""
+        """Compare the next rows of the reverse hash map, up to the hash `stop` in hex digits, with the derived rows."""
         expected, self.derivation.reverse = self.derivation.reverse, []
         self._compare(self._reverse_from, REVERSE_PREFIX + stop, expected)
         self._reverse_from = REVERSE_PREFIX + stop
 
     def check_rows(self, start: bytes, stop: bytes, expected: list[Row]) -> None:
-        """Compare the rows of a range of keys with `expected`, except rows that other methods check.
+        """Compare the rows with start <= key < stop with `expected`, except rows that other methods check.
 
         Unless the check is exact, sum the rows that follow from one post instead.
         """
@@ -368,10 +368,10 @@ class Checker:
 
 
 def _sum(rows: Iterable[Row]) -> int:
-    """Return the sum of a hash of each row.
+    """Return the sum of the hashes of rows, each joined to one string of bytes.
 
     Python's hash of bytes is a keyed SipHash, so different rows practically never have equal sums. Sums of hashes of
-    tuples are often equal if two rows exchanged their values.
+    tuples would often be equal if two rows exchanged their values.
     """
     return sum(map(hash, map(b"\x00".join, rows)))
 

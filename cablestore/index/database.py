@@ -72,7 +72,7 @@ class Database(Protocol):
         """Return a writer for many rows. No other writer may be active at the same time."""
 
     def flush(self) -> None:
-        """Store the rows written so far apart from later rows: see `LevelDB.flush`."""
+        """Store the rows written so far in a separate table: see `LevelDB.flush`."""
 
     def compact(self) -> None:
         """Rewrite the database to use the least space."""

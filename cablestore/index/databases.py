@@ -90,7 +90,7 @@ def rebuild_generation(folder: Folder, build: Build) -> RebuildReport:
 
 
 def weighed(evidence: Evidence, build: Build, *, is_complete: bool = True) -> Build:
-    """Return a function that calls `build` and then compares the report of the build with the evidence."""
+    """Return a function that calls `build`, and then `RebuildReport.weigh` with `evidence` and `is_complete`."""
 
     def build_weighed(path: Path, scratch: Path) -> RebuildReport:
         report = build(path, scratch)
@@ -117,7 +117,7 @@ def without_old_cursors(folder: Folder, build: Build) -> Build:
 
 
 def remove_replaced(folder: Folder, old: str, report: RebuildReport) -> None:
-    """Remove the generation that was rebuilt, or set it aside if data was lost."""
+    """Remove the generation `old` after its rebuild. If `report` lists lost data, set it aside instead."""
     if report.damaged:
         report.kept_aside = folder.set_aside(old)
     else:

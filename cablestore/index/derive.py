@@ -124,7 +124,7 @@ class Derivation:
             self.size_bytes += _PIECE_SIZE_BYTES
 
     def dead(self, post: Post) -> None:
-        """Record that a post was found together with its author's deletion."""
+        """Add the local row which records that this post and its author's deletion were found together."""
         self.rows.append((local_key(CONFIRMED, post.hash_hex), post.author))
 
     def take(self) -> list[Row]:
@@ -142,7 +142,7 @@ class Derivation:
 
 
 def combine(pieces: list[Row], catalog: Catalog) -> list[Row]:
-    """Merge the parts and add the counts of equal keys, and return the rows of the database.
+    """Return the rows of the database: merge the parts of each key, and sum the counts of each key.
 
     `pieces` is sorted by key and contains all pieces of each of its keys.
     """
@@ -201,7 +201,7 @@ def measure(rows: Sequence[Row], catalog: Catalog) -> Sizes:
 
 
 def side_by_side(expected: Iterable[Row], found: Iterable[Row]) -> Iterator[tuple[bytes, bytes | None, bytes | None]]:
-    """Yield each key of either side, with its values on both. The value is None on a side that lacks the key."""
+    """Yield (key, value in `expected`, value in `found`) for each key, in order. None stands for a missing row."""
     others = iter(found)
     present = next(others, None)
     for key, due in expected:

@@ -191,7 +191,7 @@ class DroppedPost:
 
     @classmethod
     def of(cls, post: Post, act: bytes, *, was_held: bool) -> Self:
-        """Return the remembered part of a post."""
+        """Return the fields to remember of `post`, dropped by the action `act`. `was_held` means that it was stored."""
         return cls(post.hash, post.author, act, Skeleton.of(post), was_held)
 
     @property

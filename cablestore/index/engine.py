@@ -74,7 +74,7 @@ class Transaction:
             self._writing.release()
 
     def holding(self, group: bytes) -> Reader:
-        """Return a reader of the transaction's state. It caches a group of a fold's rows, unless the group is large.
+        """Cache a group of a fold's rows, unless the group is large. Return a reader of the state that uses the cache.
 
         `group` is the prefix that the keys of these rows share, up to the last `!`.
         """
@@ -263,13 +263,13 @@ class Engine(ProcessBound):
                         self._reload()
 
     def end_transaction(self, *, is_complete: bool) -> None:
-        """Keep cached data after a complete transaction. Otherwise reload it.
+        """Keep the cached data if the transaction `is_complete`, otherwise read it again.
 
-        An error or Ctrl-C may interrupt a transaction before or after the rows are written.
+        An error or Ctrl-C may have interrupted the transaction before or after the rows were written.
         """
         self._is_stale = not is_complete
         if self._is_stale:
-            with suppress(CableStoreError):  # after an error, the next transaction tries again, and raises it
+            with suppress(CableStoreError):  # the next transaction tries again, and raises the error
                 self._reload()
 
     def _reload(self) -> None:
@@ -332,17 +332,20 @@ class Engine(ProcessBound):
                 call()
 
     def wait(self, after: int, timeout_s: float | None) -> bool:
-        """Wait for an entry after number `after`. Return False after the timeout or if the store is closed."""
+        """Wait until the arrival log has an entry after number `after`.
+
+        Return True then, False after the timeout or if the store is closed.
+        """
         with self._arrival_lock:
             if timeout_s != 0:  # even a wait of 0 s releases the lock for a moment, in which Ctrl-C may arrive
                 self._arrived.wait_for(lambda: self.next_sequence > after + 1 or not self._is_open, timeout_s)
             return self.next_sequence > after + 1 and self._is_open
 
     def watch(self, call: Callable[[], None], *, local: bool = True) -> Callable[[], None]:
-        """Call a function after each write or failed write, in the writer's thread, and when the store is closed.
+        """Register `call`. The writer's thread calls it after each write and failed write, and `close` calls it.
 
-        Without `local`, do not call it after writes that change only local values of the user. Return a function that
-        removes the watcher.
+        Without `local`, it is not called after writes that change only local values of the user. Return a function that
+        removes the registration.
         """
 
         def unwatch() -> None:
@@ -384,7 +387,7 @@ class Engine(ProcessBound):
         return self._database.approximate_size_bytes(start, stop)
 
     def rebuild(self, progress: Progress) -> RebuildReport:
-        """Build a new database from the posts, and replace the open database. Its snapshots become invalid."""
+        """Build a new database from the posts, and replace the open database, whose snapshots become invalid."""
         self.require_writable()
         row = meta.meta_row(self.catalog, self.dialect, FORMAT)
         with self.writing:
@@ -401,7 +404,7 @@ class Engine(ProcessBound):
         return report
 
     def _rebuild_in(self, folder: Folder, reader: Reader, row: Row, progress: Progress) -> RebuildReport:
-        """Build the next generation of a folder, open it, and replace the open database with it."""
+        """Build the next generation from `reader` with the meta row `row`, and replace the open database with it."""
         from cablestore.index.parallel import rebuild_into  # noqa: PLC0415 - not needed to open a store
 
         old = folder.header.generation

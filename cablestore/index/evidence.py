@@ -77,8 +77,8 @@ def note_lost_writes(database: Path) -> None:
 def note_lost_entries(database: Path, following: int) -> None:
     """Record lost entries if the arrival log is shorter than at the last close.
 
-    `following` is the number of its next entry. Causes are a restored older copy of the database, or a disk that lost
-    confirmed writes. Later entries reuse the numbers of the lost entries.
+    `following` is the number of the log's next entry. Causes are a restored older copy of the database, or a disk that
+    lost confirmed writes. Later entries reuse the numbers of the lost entries.
     """
     note = _read(database)
     if note.next > following:

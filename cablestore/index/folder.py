@@ -318,7 +318,7 @@ class Folder(ProcessBound):
         self.header = header
 
     def set_aside(self, generation: str) -> Path:
-        """Rename a damaged generation after its replacement, so that it is never removed automatically."""
+        """Rename a damaged generation after its replacement, so that it is never removed. Return its new path."""
         aside = self.path / damaged_name(generation)
         with storage_errors(f"cannot rename {generation} of {self.path}"):
             self._forget(generation)

@@ -23,7 +23,7 @@ _SHOWN_BYTES: Final = 80
 
 @dataclass(frozen=True)
 class _Guard:
-    """Guard of a function of a view. The function must be picklable by name."""
+    """Guard of a function of the view named `view`. Errors call it `what`. The function must be picklable by name."""
 
     view: str
     what: str
@@ -44,7 +44,7 @@ class _Guard:
 
 @dataclass(frozen=True)
 class GuardedRows(_Guard):
-    """Guard of a function that returns rows or parts under some prefixes."""
+    """Guard of a function that returns rows or parts whose keys begin with one of `prefixes`."""
 
     prefixes: tuple[bytes, ...]
 

@@ -69,7 +69,7 @@ class LevelDB(forks.ProcessBound):
         self._tuning = tuning or Tuning()
         self._paranoid = paranoid
         self._rest_size_bytes = self._tuning.write_buffer_size_bytes // 2 if THREAD.is_missing() else None
-        """Number of bytes that LevelDB can store without its thread, None if the thread exists."""
+        """Number of bytes that LevelDB can still write without its thread, None if the thread exists."""
         self._db = self._connect(create=create)
         self._lock = threading.Lock()
         self._compacting = threading.Lock()
@@ -208,7 +208,7 @@ class LevelDB(forks.ProcessBound):
 
         Open snapshots raise StoreClosedError. The rows of the failed write are either all present or all missing.
         Raises StorageError if the disk has too little free space, or if the last acknowledged write is missing. Reads
-        remain possible.
+        remain possible after these errors.
         """
         if self._failure is None:
             return False

@@ -16,7 +16,7 @@ _ATTEMPTS: Final = 100
 
 
 def link_database(path: Path, copy: Path) -> None:
-    """Copy a closed LevelDB. Its listed tables are linked, because tables are immutable."""
+    """Copy the closed LevelDB at `path` to `copy`. The listed tables never change, so they are linked."""
     try:
         make_folder(copy)
         for table in listed_tables(path):
@@ -29,12 +29,12 @@ def link_database(path: Path, copy: Path) -> None:
 
 
 def link_open_database(path: Path, copy: Path, writing: AbstractContextManager[object]) -> None:
-    """Copy an open LevelDB. Tables are linked, the list of tables and logs are copied.
+    """Copy the LevelDB at `path`, open in this process, to `copy`. Tables are linked, other files are copied.
 
     Most tables are linked first. The other files are copied within `writing`, which locks out writers for some
     milliseconds. LevelDB's thread may meanwhile write a log to a table, merge tables and remove the old files. The list
-    is copied before the other files, so the copy is complete if it contains all files in this list. Otherwise the copy
-    is repeated.
+    of tables is copied before the other files, so the copy is complete if it contains all files in this list. Otherwise
+    the copy is repeated.
     """
     current = path / "CURRENT"
     with storage_errors(copy):
@@ -74,9 +74,9 @@ def _unlink_unlisted(copy: Path) -> None:
 
 
 def _is_complete(copy: Path, name: str) -> bool:
-    """Return True if all listed files exist, and the database was not opened again.
+    """Return True if the copy has all listed tables and the log, and `name` is still the name of its manifest.
 
-    Opening a database again reuses numbers of tables.
+    The name changes when the database is opened again, which reuses numbers of tables.
     """
     listed = read_readable(copy)
     tables = (copy / f"{number:06d}.ldb" for number in listed.tables)

@@ -48,7 +48,7 @@ def salvaged(path: Path, scratch: Path) -> Iterator[ReadableSource]:
 
 
 def _first_of(error: OSError) -> str:
-    """Return the reason of the first failure.
+    """Return the reason of the first failure in `error`, which `copytree` raised.
 
     `copytree` continues after each failure and raises all of them together.
     """
@@ -87,6 +87,6 @@ class ReadableSource:
 
 
 def _ignoring_damage(move: Callable[[], None]) -> None:
-    """Move a cursor. After an unreadable block every step raises an error, but the cursor moves."""
+    """Call `move`, a step of a cursor, and ignore an error: after an unreadable block it raises, but moves."""
     with contextlib.suppress(plyvel.Error):
         move()

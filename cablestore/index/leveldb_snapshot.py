@@ -108,7 +108,7 @@ class LevelSnapshot(Closable, forks.ProcessBound):
             chunk_rows = min(chunk_rows * 4, _LARGEST_CHUNK_ROWS)
 
     def _scan_at_once(self, start: bytes, stop: bytes, count: int, *, reverse: bool) -> Iterator[Row]:
-        """Read the first rows with plyvel's own iterator, in half the time.
+        """Yield the rows of a range. Read the first `count` with plyvel's own iterator, in half the time.
 
         That iterator may end early, so a cursor continues after its last row.
         """
@@ -166,7 +166,7 @@ def _seek(cursor: plyvel._plyvel.RawIterator, start: bytes, stop: bytes, *, reve
 
 
 def _rest(start: bytes, stop: bytes, rows: list[Row], *, reverse: bool) -> tuple[bytes, bytes]:
-    """Return the part of a range after these first rows."""
+    """Return (start, stop) of the part of a range that follows its first `rows`, in the order of reading."""
     if not rows:
         return start, stop
     return (start, rows[-1][0]) if reverse else (rows[-1][0] + b"\0", stop)
@@ -175,7 +175,7 @@ def _rest(start: bytes, stop: bytes, rows: list[Row], *, reverse: bool) -> tuple
 def _next_rows(
     cursor: plyvel._plyvel.RawIterator, start: bytes, stop: bytes, count: int, *, reverse: bool
 ) -> list[Row]:
-    """Return the rows from the position of a cursor on, and move the cursor after them."""
+    """Return up to `count` rows of a range from the cursor's position on, and move the cursor after them."""
     rows: list[Row] = []
     valid, key_of, value_of = cursor.valid, cursor.key, cursor.value
     step = cursor.prev if reverse else cursor.next

@@ -97,4 +97,6 @@ _FORMS: Final[dict[bytes, tuple[bytes, Callable[[bytes, bytes], bool]]]] = {
     local.MENTION_IN: (rb"%b!%b" % (_PART, _SORT_TIME), _has_size(_NAMED_SIZE_BYTES)),
     local.TOUCHED: (rb"[0-9]{16}", _is_list_of_keys),
 }
-"""For each name, the form of the rest of the key, and a function that checks the key and the value."""
+"""For each name: a pattern for the part of the key after the name, and a function that checks the whole key and the
+value.
+"""

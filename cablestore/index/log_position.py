@@ -68,7 +68,7 @@ class LogPosition(NamedTuple):
 def mark_at(reader: Reader, position: int) -> bytes:
     """Return bytes that identify the log up to the entry `position`: the last entry of a post up to there.
 
-    kind u8 | hash u8[32] | its number u64, if that is not `position`. Empty if the log contains no such entry.
+    kind u8 | hash u8[32] | number u64 of that entry, unless it is `position`. Empty if the log contains no such entry.
     """
     last = arrival_log.last_post_entry(reader, position)
     if last is None:

@@ -152,7 +152,7 @@ def _is_size(fields: object) -> bool:
 
 
 def add_sizes(sizes: Sizes, change: Sizes) -> Sizes:
-    """Return the sizes after a change, whose numbers may be negative."""
+    """Return the sums of `sizes` and `change`, whose numbers may be negative."""
     summed = dict(sizes)
     for name, (rows, size_bytes) in change.items():
         before = summed.get(name, NO_SIZE)

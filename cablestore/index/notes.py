@@ -40,7 +40,7 @@ def note_hash(key: bytes) -> bytes:
 def note_rows(
     get: Callable[[bytes], bytes | None], sequence: int, keys: Iterable[bytes]
 ) -> Iterator[tuple[bytes, bytes | None]]:
-    """Yield a row for each changed key, whose entries in the arrival log are numbered from `sequence`.
+    """Yield a row for each of the changed `keys`. Their entries in the arrival log are numbered from `sequence`.
 
     Also yield (key, None) for each row of the arrival log that contains only an earlier entry for the same key. `get`
     reads the state before the write.

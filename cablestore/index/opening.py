@@ -18,7 +18,7 @@ READ_ONLY_ADVICE: Final = "To read, export or back it up unchanged, use --read-o
 
 @contextmanager
 def opening(path: Path, header: Path) -> Iterator[None]:
-    """Turn an OSError into a StorageError. If a header exists, the error describes how to read without writing."""
+    """Turn an OSError into a StorageError. If writing is impossible but `header` exists, advise to open read-only."""
     with storage_errors(f"the store at {path} cannot be opened"):
         try:
             yield

@@ -55,7 +55,7 @@ tables of a bucket must not overlap the tables of the first step.
 
 @dataclass(frozen=True)
 class Origin:
-    """A closed database, with the dialect and key to read it."""
+    """A closed database, with its dialect and the function that decrypts its local-only posts."""
 
     path: Path
     dialect: Dialect
@@ -109,7 +109,7 @@ class SharedWork:
         return Sorter(derivation, self.catalog, self.scratch, boundaries=self.boundaries, name=name)
 
     def bucket(self, runs: tuple[str, ...], index: int) -> list[Row]:
-        """Return the rows of one bucket, from the runs of all ranges."""
+        """Return the rows of the bucket `index`, from its pieces in `runs`, the runs of all ranges of hashes."""
         return finished(read_bucket(folder_of(self.scratch), runs, index, len(self.boundaries) + 1), self.catalog)
 
 
@@ -220,7 +220,7 @@ def check_in_parts(
 
 
 def _check_hashes(work: _CheckWork, hashes: tuple[bytes, bytes]) -> tuple[CheckReport, list[str]]:
-    """Check a range of hashes. Return a report and the runs with the pieces of its posts."""
+    """Check a range of hashes. Return a report, and the names of the runs with the pieces of its posts."""
     checker = work.checker()
     sorter = work.sorter(checker.derivation, hashes)
     checker.check_records(sorter, *hashes, lambda _: None)
@@ -229,7 +229,7 @@ def _check_hashes(work: _CheckWork, hashes: tuple[bytes, bytes]) -> tuple[CheckR
 
 
 def _check_keys(work: _CheckWork, runs: tuple[str, ...], numbered: tuple[int, tuple[bytes, bytes]]) -> CheckReport:
-    """Compare the rows of a range of keys with the pieces in the runs."""
+    """Compare the rows of a bucket with its pieces in `runs`. `numbered` is its index and its (start, stop)."""
     index, (start, stop) = numbered
     checker = work.checker()
     checker.check_rows(start, stop, work.bucket(runs, index))
@@ -255,7 +255,7 @@ class _RebuiltRange:
 def rebuild_into(
     source: Reader, catalog: Catalog, meta: Row, progress: Progress, path: Path, scratch: Path
 ) -> RebuildReport:
-    """Build a new database in the folder `path`, which must not contain one, in this process."""
+    """Build a new database without other processes, in the folder `path`, which must not contain one."""
     with closing(LevelDB(path, create=True)) as target:
         return rebuild(source, target, catalog, meta, scratch, progress)
 
@@ -320,7 +320,7 @@ def _derive(work: SharedWork, hashes: tuple[bytes, bytes]) -> _RebuiltRange:
 
 
 def _build(work: SharedWork, runs: tuple[str, ...], index: int) -> _RebuiltRange:
-    """Write the rows of one bucket."""
+    """Write the rows of the bucket `index` to a new database."""
     path = work.scratch / f"bucket-{index:06d}"
     with _written(path, work.catalog) as loader:
         loader.put_all(work.bucket(runs, index))
@@ -329,6 +329,6 @@ def _build(work: SharedWork, runs: tuple[str, ...], index: int) -> _RebuiltRange
 
 @contextmanager
 def _written(path: Path, catalog: Catalog) -> Iterator[Loader]:
-    """Create a database, yield a loader of rows into it, and close it at the end."""
+    """Create a database at `path`, yield a loader of rows into it, and close it at the end."""
     with closing(LevelDB(path, create=True)) as database, database.bulk_writer() as writer:
         yield Loader(writer, catalog)

@@ -76,7 +76,7 @@ BEGINNING: Final = Position()
 
 
 class PlannedWrite(NamedTuple):
-    """One atomic write: rows to put, with None for rows to delete, and the state after it."""
+    """One atomic write. In `rows`, None deletes a row. `sizes` and `next_sequence` are the values after the write."""
 
     rows: dict[bytes, bytes | None]
     combined: dict[bytes, bytes | None]
@@ -185,7 +185,7 @@ class Plan:
         self.set_local(CONFIRMED, stone.target_hex, stone.author)
 
     def set_local(self, name: bytes, key: bytes, value: bytes | None, *, noted: bool = False) -> None:
-        """Put a local row (`cablestore.index.local`), or delete it with None.
+        """Put a local row (`cablestore.index.local`), or delete it if `value` is None.
 
         With `noted`, a change is logged in the arrival log.
         """
@@ -212,14 +212,14 @@ class Plan:
         return Verdict.DISCARDED
 
     def drop(self, post: Post, remains: Iterable[tuple[bytes, bytes, bytes]]) -> None:
-        """Remove a stored post, and put the local rows, (name, key, value), that remember it."""
+        """Remove a stored post, and put `remains`, the (name, key, value) of the local rows that remember it."""
         self._remove(post)
         self.discarded.append(post)
         self._log.append((EventKind.DISCARDED, post.hash))
         self.remember(post, remains)
 
     def remember(self, post: Post, remains: Iterable[tuple[bytes, bytes, bytes]]) -> None:
-        """Put local rows, (name, key, value), that remember a post that is not stored."""
+        """Put `remains`, the (name, key, value) of the local rows that remember a post that is not stored."""
         for row in remains:
             self.set_local(*row)
         self.remembered.append(post)
@@ -261,11 +261,11 @@ class Plan:
         self._sizes[REVERSE_NAME] = (rows + 1, size_bytes + len(key) + len(value))
 
     def _set(self, key: bytes, value: bytes | None) -> None:
-        """Change a row that may already exist."""
+        """Put a row that may already exist, or delete it if `value` is None."""
         self._change_all([(key, self._reader.get(key), value)])
 
     def _change_all(self, changes: Iterable[Change]) -> None:
-        """Change rows, and update the sizes of their views."""
+        """Put or delete the rows in `changes`, and update the sizes of their views."""
         for key, before, value in changes:
             if value == before:
                 continue
@@ -278,9 +278,9 @@ class Plan:
                 self._sizes[view] = (rows + more, size_bytes)
 
     def _folded(self) -> list[tuple[Fold, bytes, bytes | None, bytes | None]]:
-        """Return (fold, key, value before, value after) of every changed fold.
+        """Return (fold, key, value before, value after) of each row of a fold that gained or lost a part.
 
-        Folds that lost a part are computed again from rows. The overlay does not contain changes of folds yet.
+        If it lost a part, `refold` computes it from other rows. The overlay does not contain changes of folds yet.
         """
         found = []
         for key, fold in self._refolds.items():
@@ -310,7 +310,7 @@ class Plan:
         return found
 
     def _counted_groups(self, folded: list[tuple[Fold, bytes, bytes | None, bytes | None]]) -> Iterator[Change]:
-        """Yield the changed rows of censuses, given the changed folds."""
+        """Yield the changed rows of censuses. `folded` is the result of `_folded`."""
         more: defaultdict[bytes, int] = defaultdict(int)
         for fold, key, before, value in folded:
             census = fold.census
@@ -330,9 +330,9 @@ class Plan:
             self._log.append((EventKind.DELETED, post.hash))
 
     def _overrule(self, target: Post | Tombstone, skeleton: Skeleton | None) -> None:
-        """Put the known skeleton of a target, None if it is live, into its author's tombstone.
+        """Set the skeleton in the tombstone by the author of `target` to `skeleton`, None if the target is live.
 
-        Remove the skeletons from tombstones of other authors, because they are false claims.
+        Remove the skeletons from tombstones by other authors, because they are false claims.
         """
         digest = target.hash if isinstance(target, Post) else target.target
         for stone in list(self._reader.tombstones(digest)):
@@ -355,7 +355,7 @@ class Plan:
                 self._refolds[key] = fold
 
     def _remove(self, post: Post) -> None:
-        """Delete the rows of a live post that the reverse hash map lists, and mark its folds for `refold`."""
+        """Delete a live post and the rows that the reverse hash map lists for it, and mark its folds for `refold`."""
         self.removed.append(post)
         self.types.add(post.type)
         keys = reverse_keys(self._reader, post)

@@ -46,7 +46,7 @@ def can_start_processes() -> bool:
 def process_pool(
     number: int | None, begin: Callable[..., None] = _nothing, arguments: tuple[Any, ...] = ()
 ) -> Iterator[Executor]:
-    """Yield a pool of `number` processes, by default one per usable core. Each process calls `begin` first.
+    """Yield a pool of `number` processes, by default one per usable core. Each calls `begin(*arguments)` first.
 
     Python's `hash` of the same bytes is the same in all of them. If the body raises, the processes are killed. Raises
     StorageError if a process is killed from outside, MissingExtraError if `can_start_processes` returns False.
@@ -112,7 +112,10 @@ def _interrupts_blocked() -> Iterator[None]:
 
 @contextmanager
 def _interrupt_delayed() -> Iterator[None]:
-    """Delay Ctrl-C until the body ends. Only the main thread receives it, unless the signal is ignored."""
+    """Delay Ctrl-C until the body ends. Other threads than the main thread never receive it, so they do nothing here.
+
+    If the signal is ignored, it remains ignored.
+    """
     handler = signal.getsignal(signal.SIGINT)
     if current_thread() is not main_thread() or not callable(handler):
         yield

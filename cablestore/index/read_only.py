@@ -77,7 +77,7 @@ def open_read_only(path: Path, tuning: Tuning | None = None, *, scratch: Path | 
         copied = [file for file in others if file.name not in {"LOCK", "LOG", "LOG.old"}]
         if scratch is None:
             size_bytes = sum(file.stat().st_size for file in copied)
-            overlay = make_temporary(2 * size_bytes, outside=path.parent)  # LevelDB writes the log to a table
+            overlay = make_temporary(2 * size_bytes, outside=path.parent)  # twice: LevelDB writes the log to a table
         else:
             overlay = TemporaryFolder(scratch, None)
             scratch.mkdir()
@@ -103,7 +103,7 @@ def open_read_only(path: Path, tuning: Tuning | None = None, *, scratch: Path | 
 
 
 def _take_names(overlay: Path) -> None:
-    """Create folders with the names of the next tables. Numbers of all files come from one sequence."""
+    """Create folders with the names of the next tables. LevelDB numbers all of its files in one sequence."""
     numbers = (file.stem.removeprefix("MANIFEST-") for file in overlay.iterdir())
     last = max(int(number) for number in numbers if number.isdecimal())
     for number in range(last + 1, last + 1 + _NAMES_TAKEN):

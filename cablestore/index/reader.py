@@ -130,11 +130,11 @@ class Reader:
         self.generation = generation
 
     def over(self, source: Source) -> Reader:
-        """Return a reader of another source, with the same dialect and `unseal`."""
+        """Return a reader of another source, with the same dialect, `unseal` and `generation`."""
         return Reader(source, self.dialect, self._unseal, self.generation)
 
     def prefix(self, prefix: bytes, *, reverse: bool = False) -> Iterator[Row]:
-        """Yield the rows whose keys begin with `prefix`."""
+        """Yield the rows whose keys begin with `prefix` in key order, or backwards."""
         return self.scan(prefix, after_prefix(prefix), reverse=reverse)
 
     def in_order(self, prefix: bytes) -> Callable[[bytes], bytes | None]:
@@ -235,7 +235,7 @@ class Reader:
         return next((stone for stone in self.tombstones(target) if stone.is_effective), None)
 
     def is_buried(self, hash_hex: bytes, author: bytes) -> bool:
-        """Return True if (target, author) has an effective tombstone.
+        """Return True if the post `hash_hex` has an effective tombstone by `author`.
 
         Every post whose deletion the store confirmed has such a tombstone.
         """

@@ -89,17 +89,17 @@ class RebuildReport:
         self.damaged[what] += 1
 
     def compare(self, before: Counts | None, following: int, deletion_rows: int) -> None:
-        """Compare the data read with the counts in the source. `before` is None if they are unreadable.
+        """Determine what was lost by comparing the data read with `before`, the counts in the source.
 
-        `following` is the next number of the source's arrival log. `deletion_rows` is the number of rows of deletions
-        in the new database.
+        `before` is None if they are unreadable. `following` is the next number of the source's arrival log.
+        `deletion_rows` is the number of rows of deletions in the new database.
         """
         self._before, self._following, self._deletion_rows = before, following, deletion_rows
         is_empty = not self.posts and not self.damaged
         self._settle(before, is_exact=before is not None or is_empty)
 
     def weigh(self, evidence: Evidence, *, is_complete: bool) -> None:
-        """Compare the data read with evidence besides the source's rows.
+        """Determine again what was lost, with `evidence` besides the source's rows.
 
         `is_complete` is False if LevelDB could not read its list of tables or its log: then the rows that count posts
         may be as old as the remaining posts.
@@ -119,7 +119,7 @@ class RebuildReport:
         self._settle(max(known, key=lambda counts: counts.next, default=None), is_exact=is_empty)
 
     def _settle(self, before: Counts | None, *, is_exact: bool) -> None:
-        """Set the number of lost posts from the counts of the source, or only a lower bound unless they are exact.
+        """Set the number of lost posts from `before`, the counts of the source, or a lower bound unless `is_exact`.
 
         The counts show only the difference: if deletions are lost, each deleted post that returns hides one lost post.
         """
@@ -127,7 +127,7 @@ class RebuildReport:
         damaged = sum(count for what, count in self.damaged.items() if what.startswith(_LOST_POSTS))
         missing = 0 if before is None else before.posts - self.posts
         known_rows = 0 if before is None else before.deletion_rows
-        is_exact &= missing >= 0  # below 0, discarded posts have returned, and may hide lost posts
+        is_exact &= missing >= 0  # if negative, discarded posts have returned, and may hide lost posts
         if not is_exact:  # the counts may be older than deletions, each of which has at least one row
             missing -= max(0, self._deletion_rows - known_rows)
         self.may_lack_deletions = not is_exact or self._deletion_rows < known_rows
@@ -167,7 +167,10 @@ def rebuild(
 
 
 def add_summaries(source: Reader, target: Database, catalog: Catalog, chosen: Iterable[Summary] | None = None) -> Sizes:
-    """Add all summaries of a target's rows, or the `chosen` summaries, and return the sizes of their views."""
+    """Derive all summaries, or only `chosen`, from the rows of `target`, and write them to it.
+
+    Return the sizes of their views.
+    """
     sizes: Sizes = {}
     for summary in summaries(catalog) if chosen is None else chosen:
         with target.snapshot() as state, target.bulk_writer() as writer:
@@ -208,7 +211,7 @@ def counts_in(source: Reader, catalog: Catalog) -> tuple[Counts | None, int]:
     """
     try:
         following = arrival_log.next_sequence(source)
-    except CorruptStoreError:  # the row is damaged, but not known to be old
+    except CorruptStoreError:  # a damaged row does not show that entries were lost
         following = _UNKNOWN_NEXT
     with suppress(CorruptStoreError):
         value = source.get(SIZES_KEY)
@@ -235,7 +238,7 @@ def load_posts(
     start: bytes = b"",
     stop: bytes = AFTER_HEX,
 ) -> None:
-    """Load the posts of a range of hashes, and sort all other rows that follow from them and from tombstones."""
+    """Write the posts of a range of hashes with `loader`. Pass all other rows of posts and tombstones to `sorter`."""
     derivation = sorter.derivation
     done = 0
     for post, stones, dead in _settled(source, report, start, stop):
@@ -266,7 +269,7 @@ def _fraction(digest: bytes) -> float:
 
 
 def _settled(source: Reader, report: RebuildReport, start: bytes, stop: bytes) -> Iterator[Settled]:
-    """Yield the settled data of each hash in the source, in order of hashes."""
+    """Yield the settled data of each hash in the source with start <= hash < stop, in hex digits, in order."""
     stones: list[Tombstone] = []
     for row in source.records(start, stop):
         if row[0].startswith(TOMBSTONE_PREFIX):
@@ -333,7 +336,7 @@ def _readable_tombstone(source: Reader, row: Row, report: RebuildReport) -> Tomb
 
 
 def _readable_post(source: Reader, row: Row, report: RebuildReport) -> Post | None:
-    """Return the post in a row, None if it is lost. Record in the report if a deletion lacks its tombstones."""
+    """Return the post in a row, None if it is lost. Record losses and missing tombstones of deletions in `report`."""
     key, value = row
     if key.startswith(PRIVATE_PREFIX):
         try:
@@ -412,7 +415,7 @@ def _copy_local(source: Reader, target: Database, report: RebuildReport) -> None
 
 
 def _is_remembered(source: Reader, key: bytes) -> bool:
-    """Return True if the dropped post of a row of links or heads has an undamaged row."""
+    """Return True if the post in `key`, a key of a dropped link or head, is remembered in an undamaged row."""
     dropped = local_key(DROPPED, key.rsplit(b"!", 1)[1])
     value = source.get(dropped)
     return value is not None and not is_damaged(dropped, value)
@@ -421,7 +424,7 @@ def _is_remembered(source: Reader, key: bytes) -> bool:
 def _copy_arrivals(source: Reader, target: Database, report: RebuildReport) -> None:
     try:
         following = arrival_log.next_sequence(source)
-    except CorruptStoreError:  # the entries of the log show it
+    except CorruptStoreError:  # determined from the entries of the log, below
         following = 1
         report.lose("next number of the arrival log")
     after = 1

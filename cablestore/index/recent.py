@@ -44,7 +44,10 @@ class RecentRows:
             self._groups[group] = rows if len(rows) <= most else None
 
     def remember(self, rows: Mapping[bytes, bytes | None]) -> None:
-        """Cache the combined rows that were just written. Pass all combined rows, or cached values become outdated."""
+        """Cache `rows`, the `PlannedWrite.combined` of the last write. Call this after every write.
+
+        Otherwise cached values become outdated.
+        """
         if self._groups:
             self._regroup(rows)
         if len(self._rows) + len(rows) > limits.MAX_ROWS_REMEMBERED:

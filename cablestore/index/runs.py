@@ -49,7 +49,7 @@ and twice the time.
 
 
 def into_buckets(rows: list[Row], boundaries: Sequence[bytes]) -> list[list[Row]]:
-    """Split sorted rows at the boundaries, into one list more than there are boundaries."""
+    """Split sorted `rows` into buckets. `boundaries` contains the first key of each bucket except the first."""
     places = [0, *(bisect_left(rows, boundary, key=key_of) for boundary in boundaries), len(rows)]
     return [rows[start:stop] for start, stop in pairwise(places)]
 
@@ -86,9 +86,9 @@ def read_bucket(
     buckets: int,
     add_hash: Callable[[int], object] = lambda _: None,
 ) -> list[Row]:
-    """Return the pieces of one bucket from all runs, sorted by key. Raises ExportError and StorageError.
+    """Return the pieces of the bucket `index`, one of `buckets`, from the runs `names`, sorted by key.
 
-    `add_hash` is called with the hash of each run's part.
+    Raises ExportError and StorageError. `add_hash` is called with the hash of each run's part.
     """
     pieces: list[Row] = []
     names = list(names)
@@ -141,8 +141,8 @@ def choose_boundaries(sample: Sequence[Row], buckets: int, forced: Iterable[byte
 class Sorter:
     """Sorter of a derivation's pieces, with runs in the folder `scratch`, or in memory if it is None.
 
-    `sample` returns some pieces of all ranges, to choose boundaries. Several sorters can share one derivation: pass all
-    of them the same `boundaries`, and each a `name` for its runs.
+    `sample` returns some pieces of all ranges, to choose boundaries. Several sorters can share the work on one
+    database: pass all of them the same `boundaries`, and each its own `derivation` and a `name` for its runs.
     """
 
     derivation: Derivation
@@ -158,7 +158,7 @@ class Sorter:
     bucket_size_bytes: ClassVar[int] = MAX_BUCKET_SIZE_BYTES
 
     def make_room(self, fraction: float) -> None:
-        """If many pieces are in memory, write them as a run. `fraction` is the part of all posts derived so far."""
+        """If many pieces are in memory, write them as a run. `fraction` is the fraction of posts derived so far."""
         size_bytes = self.derivation.size_bytes
         if self.scratch is None or size_bytes < self.run_size_bytes:
             return
@@ -169,7 +169,7 @@ class Sorter:
         self._write(self.scratch, pieces)
 
     def write_rest(self) -> None:
-        """Write the pieces in memory as a run."""
+        """Write the pieces in memory as a run, unless `scratch` is None."""
         if self.scratch is not None:
             self._write(self.scratch, self.derivation.take())
 

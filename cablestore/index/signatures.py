@@ -35,7 +35,7 @@ class SignatureVerifier(ProcessBound):
         bind(self)
 
     def start(self, raws: list[bytes], *, ahead: bool = False) -> Results:
-        """Start to verify posts. The thread that requests the results helps.
+        """Start to verify the posts `raws`. Return a function for the results. The thread that calls it helps.
 
         Set `ahead` if that thread does other work first. Without `ahead`, it verifies a single post itself, because
         waking another thread takes longer.

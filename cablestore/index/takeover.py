@@ -82,7 +82,7 @@ def take_over(
 
 
 def _note_unseen(live: Reader, target: Database) -> None:
-    """Record the number in the log after which texts are not checked for mentions, and not compared with read marks.
+    """Record the number in the log after which texts were not searched for mentions or compared with read marks.
 
     The store does this when it opens. An earlier number that is still recorded is kept.
     """
@@ -99,9 +99,9 @@ def _add_own(live: Reader, rows: Iterable[Row], plan: Plan) -> None:
 def _replay(
     target: Database, live: Reader, catalog: Catalog, hashes: Iterable[bytes], keeps: Callable[[Post], bool]
 ) -> None:
-    """Add the live database's post for each hash to the target, or discard the target's post if `live` lacks it.
+    """For each hash, add the post of `live` to the target if `keeps` accepts it.
 
-    The caller adds the tombstones first.
+    If `live` lacks the post, discard the target's. The caller adds the tombstones first.
     """
 
     def work(plan: Plan) -> None:

@@ -155,7 +155,7 @@ def _skeleton_of(fields: Any) -> Skeleton | None:
 
 
 def _later_of(more: Sequence[Any]) -> tuple[tuple[int, bytes], ...] | None:
-    """Return the (time, hash) of the later deletions at the end of a row, None if they are invalid."""
+    """Return (time, hash) of each later deletion in `more`, the optional last item of a row. None if it is invalid."""
     match more:
         case []:
             return ()

@@ -55,7 +55,7 @@ _SUMS: Final = struct.Struct(">Q32s32s")
 
 
 class NodePart(NamedTuple):
-    """Part of a node: the rest of its name after the node's name, and the number, XOR and sum of its posts."""
+    """Part of a node: its name without the node's name at the beginning, and the number, XOR and sum of its posts."""
 
     label: bytes
     posts: int
@@ -100,7 +100,7 @@ def split_root(value: bytes) -> tuple[NodePart, bytes]:
 
 
 def with_part(value: bytes, change: NodePart) -> bytes:
-    """Return the parts of a node after one of them changed. A part without posts is removed."""
+    """Return the encoded parts `value` after adding `change` to the part with its label. Omit a part without posts."""
     size = len(change.label) + _SUMS.size
     if len(value) % size:
         raise _damaged()
@@ -116,7 +116,7 @@ def with_part(value: bytes, change: NodePart) -> bytes:
 
 
 def with_tail(value: bytes | None, node: bytes, tail: NodePart) -> bytes:
-    """Return the parts of a node, including the tail if the tail is in the node.
+    """Return the encoded parts of `node`, and count the posts of `tail` in them if it is below the node.
 
     `value` is the encoded parts in the node's row, or None if there is no row. Raises CorruptStoreError if the row is
     missing.
@@ -128,7 +128,7 @@ def with_tail(value: bytes | None, node: bytes, tail: NodePart) -> bytes:
 
 
 def _within(tail: NodePart, node: bytes, sign: int) -> NodePart:
-    """Return the change of a node above the tail when the tail is added (`sign` 1) or removed (-1)."""
+    """Return the change of a part of `node`, above the tail, if the tail is added (`sign` 1) or removed (-1)."""
     end = LENGTHS[LENGTHS.index(len(node)) + 1]
     return NodePart(tail.label[len(node) : end], sign * tail.posts, tail.xor, sign * tail.sum)
 
@@ -177,13 +177,13 @@ class TreeBuilder:
         self._done: list[Row] = []
 
     def add(self, items: list[Row]) -> list[Row]:
-        """Add the next items; return the complete rows."""
+        """Add the next items. Return the rows that are now complete."""
         self._take(items)
         done, self._done = self._done, []
         return done
 
     def finish(self) -> list[Row]:
-        """Close the last set; return the remaining rows."""
+        """Close the last set. Return its remaining rows."""
         self._close_set()
         return self.add([])
 
@@ -202,7 +202,7 @@ class TreeBuilder:
             start = stop
 
     def _turn_to(self, key: bytes) -> None:
-        """Close the current run and the nodes that cannot contain this key, and start the run of the key."""
+        """Close the current run and the nodes that cannot contain `key`, and start the run that contains it."""
         if self._stack and not key.startswith(self._stack[0].key):
             self._close_set()
         self._close_run()
@@ -278,7 +278,7 @@ def items_in(blocks: Iterable[list[Row]], prefix: bytes) -> Iterator[list[Row]]:
 
 
 def changed(reader: Reader, tree: Tree, moves: list[Move]) -> list[Change]:
-    """Return the changed rows. `reader` reads the state before the moves."""
+    """Return the rows of `tree` that `moves` change. `reader` reads the state before the moves."""
     found: list[Change] = []
     if -1 in [sign for _, _, sign in moves]:
         net: Counter[tuple[bytes, bytes]] = Counter()
@@ -300,7 +300,10 @@ def changed(reader: Reader, tree: Tree, moves: list[Move]) -> list[Change]:
 
 
 def _grown(root: bytes, head: bytes, moves: list[Move], leaf_rows: int) -> bytes | None:
-    """Return the row of a set after moves that only add posts to its tail without splitting it, otherwise None."""
+    """Return the row of a set after `moves`, given the row `root` before. This is the fast way for new posts.
+
+    Return None unless all moves add posts to the set's tail and the tail is not split.
+    """
     start = 1 + root[0] if root else 0
     stop = start + _SUMS.size
     if len(root) < stop:
@@ -385,7 +388,7 @@ class _SetChange:
             yield self._key + name + b"~", self._found[name], after
 
     def _altered_tail(self, tail: NodePart) -> NodePart | None:
-        """Change all nodes, and return the tail after the change, None if the set is empty."""
+        """Change the rows of all nodes, and return the tail after the change, None if the set is empty."""
         stays = all(sign > 0 and key < self._head + tail.label for key, _, sign in self._moves)
         if not stays:
             for name in _above(tail.label):
@@ -407,14 +410,14 @@ class _SetChange:
         return None
 
     def _leave_out(self, tail: NodePart | None) -> None:
-        """Subtract the tail from the rows after the change."""
+        """Subtract `tail`, the tail after the change, from the rows of the nodes above it."""
         for name in _above(tail.label) if tail is not None else ():
             value = self._rows.get(name)
             if tail is not None and value is not None:
                 self._rows[name] = with_part(value, _within(tail, name, -1))
 
     def _row(self, name: bytes) -> bytes:
-        """Return the row of a node, including the tail."""
+        """Return the row of the node `name` after the changes so far, including the tail."""
         value = self._rows.get(name)
         if value is None:
             assert self._tail is not None  # noqa: S101 - a set without a tail has no rows
@@ -423,7 +426,10 @@ class _SetChange:
         return value
 
     def _make(self, node: bytes, level: int, start: int, stop: int) -> None:
-        """Create the row of a node without a row, and the rows below it."""
+        """Create the row of `node`, which had none, and the rows below it, from its posts after the moves.
+
+        `start` and `stop` select the moves of posts in this node.
+        """
         posts = dict(self._tree.items(self._reader, node, node + b"~"))
         for key, digest, sign in self._moves[start:stop]:
             if sign > 0:
@@ -434,7 +440,7 @@ class _SetChange:
         self._make_whole(sums, node, level, 0, len(posts))
 
     def _make_whole(self, sums: _Sums, node: bytes, level: int, start: int, stop: int) -> None:
-        """Create the row of a node from a range of posts, and the rows below it."""
+        """Create the row of a node from the posts `start` to `stop` of `sums`, and the rows below it."""
         parts = []
         for edge, first, end in sums.ranges(start, stop, len(self._head) + LENGTHS[level + 1]):
             if end - first > self._tree.leaf_rows and level + 1 < LAST_LEVEL:
@@ -445,7 +451,10 @@ class _SetChange:
         self._rows[name] = b"".join(parts) or None
 
     def _alter(self, node: bytes, level: int, start: int, stop: int, value: bytes, *, is_kept: bool) -> None:
-        """Change the row of a node, and the rows below it."""
+        """Apply the moves `start` to `stop` to the row `value` of a node and to the rows below it.
+
+        Unless `is_kept`, delete the node's row.
+        """
         parts = split_parts(value, level)
         for edge, first, end in self._changes.ranges(start, stop, len(self._head) + LENGTHS[level + 1]):
             label = edge[len(node) :]
@@ -461,7 +470,7 @@ class _SetChange:
         self._rows[node[len(self._head) :]] = whole if whole and is_kept else None
 
     def _alter_below(self, node: bytes, level: int, start: int, stop: int, before: int, after: int) -> None:
-        """Change the rows of a node that had `before` posts and now has `after`."""
+        """Apply the moves `start` to `stop` to the rows of `node`, which had `before` posts and now has `after`."""
         leaf_rows = self._tree.leaf_rows
         if before <= leaf_rows < after:
             self._make(node, level, start, stop)

@@ -61,5 +61,5 @@ class Outcome(NamedTuple):
 
 
 def too_far_ahead(timestamp_ms: int, newest_ms: int) -> str:
-    """Return the reason of TOO_FAR_AHEAD for a post, given the first rejected time."""
+    """Return the reason of TOO_FAR_AHEAD for a post dated `timestamp_ms`. `newest_ms` is the first rejected time."""
     return f"it is dated {timestamp_ms} ms. Posts must be dated before {newest_ms} ms since 1970"

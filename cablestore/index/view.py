@@ -306,7 +306,7 @@ class Catalog:
         folds: list[tuple[bytes, Fold | None]] = [(fold.prefix, fold) for view in views for fold in view.folds]
         tallies: list[tuple[bytes, Fold | None]] = [(tally.prefix, None) for view in views for tally in view.tallies]
         self.combined: Final = sorted(folds + tallies, key=lambda pair: pair[0])
-        """The prefixes whose rows depend on many posts: each with its fold, or None for counts."""
+        """The prefixes of all folds and tallies, in order of keys: each with its fold, or None for a tally."""
         self._dead_rows: Final = tuple(view.dead_rows for view in views if view.dead_rows is not _no_rows)
         self._dead_folds: Final = tuple(f for view in views for f in view.folds if f.dead_parts is not _no_rows)
 
@@ -349,7 +349,7 @@ class Catalog:
         return [row for rows_of in self._dead_rows for row in rows_of(tombstone)]
 
     def fold_keys(self, post: Post) -> list[tuple[Fold, bytes]]:
-        """Return every fold with a part of the post, with its key."""
+        """Return (fold, key) for each part of the post."""
         return [(fold, key) for fold in self.folds[post.type] for key, _ in fold.parts(post)]
 
     def dead_parts(self, tombstone: Tombstone) -> list[tuple[Fold, bytes, bytes]]:
@@ -465,7 +465,7 @@ def _shown(prefix: bytes) -> str:
 
 def reverse_row(post: Post, keys: list[bytes]) -> Row:
     """Return a post's row of the reverse hash map. `keys` are the keys of its rows, except that of the post itself."""
-    # Splitting and joining takes three quarters of the time of `replace`, which counts first.
+    # Splitting and joining takes three quarters of the time of `replace`, which first counts the matches.
     short = b"\x01".join(b"\x00".join(keys).split(post.sort_time))
     short = b"\x02".join(short.split(post.author_hex))
     short = b"\x03".join(short.split(post.hash_hex))
