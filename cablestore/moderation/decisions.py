@@ -272,7 +272,7 @@ class Decisions:
         return self._hidden
 
     def _hiding_contexts(self, user: bytes, named: set[str | None]) -> frozenset[str] | None:
-        """Return the channels in `named` in which a user is hidden. None if the user is dropped, or hidden in the cabal."""
+        """Return the channels in `named` in which `user` is hidden. None if hidden in the whole cabal, or dropped."""
         if self.user_dropped(user) is not None or self.user_hidden_by(user, None) is not None:
             return None
         channels = (channel for channel in named if channel is not None)

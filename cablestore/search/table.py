@@ -142,7 +142,7 @@ class IndexTable(ProcessBound):
         bind(self)
 
     def _native_parts(self) -> Iterable[object]:
-        """Return the objects that a forked child must not destroy: that would close the connection and remove the log."""
+        """Return objects that a forked child must not destroy: that would close the connection and remove the log."""
         return self._connection, apsw
 
     def _open(self) -> None:

@@ -13,7 +13,7 @@ from cablestore.protocol.body import BLOCK, LOCAL_ONLY, MODERATION, UNBLOCK, Blo
 from cablestore.views.acts import act_in, has_declined
 
 _BLOCKS_FROM: Final = 100
-"""Offset added to the types post/block and post/unblock, so that they differ from the numbers of all actions."""
+"""Offset added to the type numbers of post/block and post/unblock, so that they differ from all action numbers."""
 BLOCKS: Final = frozenset({_BLOCKS_FROM + BLOCK, _BLOCKS_FROM + UNBLOCK})
 
 
