@@ -167,9 +167,10 @@ class AppliedModeration:
         yield from filter(None, found)
 
     def due(self, key: bytes, reader: Reader) -> Drop | None:
-        """Return the drop that the local row of a user, channel or post must contain, None if it must not exist.
+        """Return the drop that the local row with the key `key` must contain, None if this row must not exist.
 
-        A post that is neither stored nor remembered is dropped in the channel of the action.
+        The key names a user, a channel or a post. A post that is neither stored nor remembered is assumed to be in the
+        channel of the action.
         """
         until_ms: int | None = None
         place: bytes | None = b""

@@ -463,9 +463,9 @@ class Decisions:
     def _taking_effect(
         self, pair: int, target: bytes | str, channel: str | None, subject: bytes | None
     ) -> tuple[ModerationAct | None, ...]:
-        """Return the action of the pair `pair` that takes effect on `target`, or None.
+        """Return a tuple that begins with the action of the pair `pair` that takes effect on `target`, or None.
 
-        For BLOCKING, also return each post/block whose drop takes effect.
+        For BLOCKING, each post/block whose drop takes effect follows.
         """
         if pair != BLOCKING or not isinstance(target, bytes):
             return (self._effective(pair, target, channel, subject),)

@@ -100,7 +100,7 @@ class Link(ProcessBound):
         for _ in range(limits.MAX_REMOTE_CALLS):
             self._permits.put(None)
         self._change_lock = threading.RLock()
-        """Lock of `_changing`. Acquire it directly: Ctrl-C at the beginning of `with _changing` could leave it locked."""
+        """Lock of `_changing`. Acquire it directly: Ctrl-C at the start of `with _changing` could leave it locked."""
         self._changing = threading.Condition(self._change_lock)
         self._pending: dict[int, Pending] = {}
         self._abandoned = deque[int]()

@@ -160,7 +160,7 @@ class RemoteMethod:
         return given.arguments
 
     def write(self, given: Mapping[str, Any]) -> msgspec.Raw:
-        """Encode the arguments `given`, by name, for a `Call`. Raises ArgumentError if one cannot be encoded."""
+        """Encode the arguments `given`, by name, for a Call message. Raises ArgumentError if one cannot be encoded."""
         values = [
             arguments.checked_time(name, value) if name.endswith("_ms") and isinstance(value, datetime) else value
             for name, value in ((name, given[name]) for name in self._names)
@@ -173,7 +173,7 @@ class RemoteMethod:
             _reject(given, error)
 
     def read(self, raw: msgspec.Raw) -> dict[str, Any]:
-        """Decode the arguments of a `Call`. Return them by name.
+        """Decode the arguments of a Call message. Return them by name.
 
         Arguments of wrong types are returned unconverted: the method then raises the same error as for a caller in its
         process.

@@ -119,7 +119,11 @@ class SearchIndex(ProcessBound):
 
     @contextmanager
     def _locked(self) -> Iterator[IndexTable]:
-        """Acquire the lock, and open the file if necessary. A damaged file is discarded."""
+        """Acquire the lock, open the file if necessary, and yield the table.
+
+        If the file turns out to be damaged, replaces it by an empty index and raises IndexThrownAwayError, or raises
+        StorageError for a read-only store.
+        """
         with naming_extras("search needs"):
             from cablestore.search.table import DamagedIndexError, IndexTable  # noqa: PLC0415 - an extra installs apsw
         with self._lock:
@@ -186,9 +190,9 @@ class SearchIndex(ProcessBound):
                 raise _unusable(f"it lacks about {left:,} posts and events")
 
     def _require_fit(self, known: IndexState, reader: Reader) -> bool:
-        """Discard the index if it belongs to another database, or if the log differs from the log that was indexed.
+        """Begin a new index if the index is new or does not match `reader`: another database or another arrival log.
 
-        Returns True if the index matches afterwards, False if another thread changed it meanwhile.
+        `known` is the state of the index. Returns False, and does nothing, if another thread changed it meanwhile.
         """
         if known.source == reader.generation and is_shared(reader, known.position, known.mark):
             return True

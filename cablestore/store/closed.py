@@ -105,7 +105,7 @@ class RecoverReport:
 
     @classmethod
     def of(cls, posts: int | None, recorded: Counts | None, evidence: Evidence) -> Self:
-        """Return the report for a database with `posts` readable posts.
+        """Return the report for a database with `posts` posts, None if it cannot be read completely.
 
         `recorded` are the counts in its rows, None if they are unreadable. `evidence` describes other signs of loss.
         """
@@ -351,7 +351,10 @@ def locked_folder(
 
 @contextmanager
 def open_reader(folder: Folder, generation: str, identity: Identity | None = None) -> Iterator[tuple[LevelDB, Reader]]:
-    """Open one generation of a locked store. `identity` is used instead of the key file."""
+    """Open a generation of a locked store. Yield its database and a reader, which are closed at the end of a `with`.
+
+    `identity` is used instead of the key file.
+    """
     unseal = StoreIdentity(identity, folder.path, read_only=folder.is_read_only).unseal
     with closing(open_generation(folder, generation)) as database, database.snapshot() as state:
         yield database, Reader(state, folder.header.dialect, unseal)
@@ -399,7 +402,10 @@ def _describe(folder: Folder, name: str) -> Generation:
 
 
 def _read_whole(path: Path, catalog: Catalog) -> tuple[Dialect | None, int | None, Counts | None]:
-    """Return the dialect of a database, its number of posts, and its recorded counts. Unreadable values are None."""
+    """Read all posts of the database at `path`. Return its dialect, its number of posts, and its recorded counts.
+
+    A value that cannot be read is None.
+    """
     dialect = recorded = None
     try:
         with closing(LevelDB(path)) as database, database.snapshot() as state:
