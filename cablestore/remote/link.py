@@ -190,7 +190,7 @@ class Link(ProcessBound):
             self._permits.put(None)
 
     def begin(self, method: str, arguments: msgspec.Raw, *, is_read: bool, snapshot: int = 0) -> Pending:
-        """Send a call without waiting. Pass the returned object to `next_of` to get the results."""
+        """Send a call, and do not wait for its result. Pass the returned object to `next_of` to get the results."""
         deadline_s = time.monotonic() + self._timeout_s
         pending = Pending(next(self._numbers), deadline_s, is_read=is_read)
         self._pending[pending.number] = pending
@@ -202,7 +202,7 @@ class Link(ProcessBound):
         return pending
 
     def next_of(self, pending: Pending) -> Answer:
-        """Wait for the next message for a call. Raises the call's error.
+        """Wait for the next message for the call `pending`, and return it. If it is an Error message, raise its error.
 
         Raises OwnerGoneError if the process ended or does not answer, and StoreClosedError after `close`.
         """

@@ -168,7 +168,7 @@ class Writer:
             return [self.write(Delete(tuple(part)), sync=sync) for part in parts]
 
     def _is_private(self, reader: Reader, digest: bytes) -> bool:
-        """Return True if a post is stored and local-only. Raises ArgumentError for a post that the user cannot delete."""
+        """Return True if a stored post is local-only. Raises ArgumentError if it is stored and cannot be deleted."""
         post = reader.post(digest)
         if post is None:
             return False
