@@ -148,7 +148,7 @@ def _rejected_act_rows(reader: Reader, post: Post) -> _Remains:
 
 
 def forget(plan: Plan, known: DroppedPost) -> None:
-    """Remove the local rows of the remembered post `known`, because the store accepts it again or it is deleted."""
+    """Remove the local rows that remember the post `known`, which is stored again, deleted or no longer dropped."""
     for name, key, _ in (*known.rows(), known.head_row):
         plan.set_local(name, key, None)
     if not known.was_held:

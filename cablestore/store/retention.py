@@ -28,9 +28,9 @@ _CHANNEL_PART: Final = 3
 
 
 def chosen(reader: Reader, before_ms: int | None, keep_newest: int | None, by_author: bytes | None) -> Iterator[bytes]:
-    """Yield the hashes of the posts that each parameter chooses: see `CableStore.prune`. None chooses no posts.
+    """Yield the hashes of the posts that each parameter chooses: see `CableStore.prune`.
 
-    A post that several parameters choose is yielded several times.
+    A parameter that is None chooses no posts. A post that several parameters choose is yielded several times.
     """
     if before_ms is not None:
         yield from older_than(reader, lambda _: before_ms)
@@ -109,7 +109,7 @@ def _superseded(rows: Iterable[Row], before_ms_of: Callable[[bytes], int]) -> It
     """
     for group_key, group in groupby(rows, key=lambda row: row[0].rsplit(b"!", 1)[0]):
         if group_key.startswith(channel_state.MEMBER_PREFIX) and group_key.rsplit(b"!", 1)[1] not in _OF_MEMBERS:
-            continue  # a row of another type: `older_than` chooses texts and topics from other views
+            continue  # `older_than` chooses texts and topics by channel, from other rows
         before_ms = before_ms_of(group_key)
         latest: deque[Row] = deque()
         for row in group:
