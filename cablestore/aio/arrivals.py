@@ -40,7 +40,7 @@ class Arrivals:
         return self._store.last_sequence > after
 
     def _next(self) -> asyncio.Event:
-        """Return the event that the next write sets on this loop."""
+        """Return the asyncio.Event of the running loop that the next write sets."""
         with self._lock:
             return self._awaited.setdefault(asyncio.get_running_loop(), asyncio.Event())
 

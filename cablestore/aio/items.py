@@ -34,7 +34,7 @@ class _Taking(AsyncIterator[T]):
 
 
 class Items(_Taking[T]):
-    """Async iterator over a blocking iterator. A thread fetches several items at a time, few the first time."""
+    """Async iterator over a blocking iterator. A thread fetches several items at a time, first few and then more."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Items(_Taking[T]):
         iterate: Callable[[], Iterator[T]],
         at_once: int = limits.MAX_ITEMS_AHEAD,
     ) -> None:
-        """Call `iterate` for the blocking iterator, and fetch up to `at_once` items at a time in `run`."""
+        """`iterate` returns the blocking iterator. `run` fetches in a thread, up to `at_once` items at a time."""
         super().__init__()
         self._run = run
         self._iterate = iterate
@@ -67,10 +67,10 @@ class Items(_Taking[T]):
         self._taken.clear()
 
     def _take(self) -> None:
-        """Fetch the next items. Runs in a thread."""
+        """Fetch the next items, unless fetched items are left. Runs in a thread."""
         with self._lock:
             if self._taken or self._is_over:
-                return  # fetched for a caller that was cancelled
+                return  # the items were fetched for a caller that was cancelled meanwhile
             count = 0
             try:
                 source = self._source = self._source or self._iterate()
@@ -89,10 +89,9 @@ class Feed(_Taking[T], Generic[T, PositionT]):
     def __init__(
         self, place: PositionT, after: Callable[[PositionT], Awaitable[tuple[list[T], PositionT] | None]]
     ) -> None:
-        """Start at `place`.
+        """Yield the items after the position `place`.
 
-        `after` waits for the items after a position, and returns these items and the position after them, or None at
-        the end.
+        `after` waits for items after a given position. It returns them and the position after them, or None at the end.
         """
         super().__init__()
         self._place = place

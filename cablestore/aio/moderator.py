@@ -86,7 +86,7 @@ class AsyncModerator(Mirror):
 
 
 async def _next_part(coming: RemoteItems[Difference]) -> tuple[list[Difference], RemoteItems[Difference]] | None:
-    """Return the next items that another process yields, None at the end."""
+    """Wait for the next items of `coming`, which another process yields. Return (items, `coming`), None at the end."""
     loop, came = asyncio.get_running_loop(), asyncio.Event()
     coming.when_ready(partial(on_loop, loop, came.set))
     if not coming.is_ready:

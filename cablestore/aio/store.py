@@ -42,7 +42,7 @@ _SHARED_OPTIONS: Final = frozenset({"create", "dialect", "progress", "upgrade"})
 def _opening(
     function: Callable[P, CableStore], run: Callable[..., CableStore] | None = None
 ) -> Callable[P, Opening[AsyncCableStore]]:
-    """Return the async version of a function that opens a store. It calls `run`, or by default the function itself."""
+    """Return the async version of `function`, which opens a store. It calls `run` if given, otherwise `function`."""
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> Opening[AsyncCableStore]:
@@ -277,7 +277,10 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
         return Feed(after, later)
 
     async def _first(self, read: Callable[[], Awaitable[T]], count: Callable[[T], int], timeout_s: float | None) -> T:
-        """Return the first result with items, or an empty result after `timeout_s` or when the store is closed."""
+        """Call `read` after each write until `count` of its result is not 0, and return this result.
+
+        After `timeout_s`, or when the store is closed, return the last result, which has no items.
+        """
         loop = asyncio.get_running_loop()
         end = None if timeout_s is None else loop.time() + timeout_s
         while True:

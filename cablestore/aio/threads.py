@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 def on_loop(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *arguments: Any) -> None:
-    """Call a function on the loop, unless the loop is closed."""
+    """Call `function` with `arguments` soon, in the thread of `loop`. Do nothing if the loop is closed."""
     try:
         loop.call_soon_threadsafe(function, *arguments)
     except RuntimeError:  # the loop was closed, so no task waits
@@ -79,7 +79,7 @@ class Threads(ProcessBound):
         loop = _own_loop()
         if self._closing is None:
             self._closing = closing = Future[None]()
-            closing.set_running_or_notify_cancel()  # after this, cancelling the caller does not cancel it
+            closing.set_running_or_notify_cancel()  # from now on, cancelling the caller does not cancel `closing`
             threading.Thread(target=self._close, args=(close_store, closing), name="cablestore-aio-close").start()
         await asyncio.wrap_future(self._closing, loop=loop)
 
@@ -109,7 +109,7 @@ class Work(Generic[T]):
         signature = inspect.signature(function)
         given = signature.bind(*args, **kwargs)
         self._loop = _own_loop()
-        given.apply_defaults()  # a `partial` has its arguments as defaults
+        given.apply_defaults()  # `signature` shows the named arguments of a `partial` as defaults
         self._report: Progress = given.arguments.get("progress", no_progress)
         self._reason: BaseException | None = None
         if "progress" in signature.parameters:
@@ -119,7 +119,7 @@ class Work(Generic[T]):
         self.future: Final = _submit(executor, self._run)
 
     def stop(self, reason: BaseException) -> None:
-        """Raise `reason` in the call at its next progress report, or instead of running it."""
+        """Raise `reason` in the call at its next progress report. If the call has not begun, raise it instead."""
         self._reason = reason
 
     def _run(self) -> T:
@@ -138,7 +138,7 @@ class Work(Generic[T]):
 
 
 async def to_the_end(work: Coroutine[Any, Any, None]) -> None:
-    """Await the completion of work. If the caller is cancelled, CancelledError is raised after that."""
+    """Run `work` to its end, even if the caller is cancelled meanwhile. Then raise the caller's CancelledError."""
     task, cancellation = asyncio.ensure_future(work), None
     while not task.done():
         try:

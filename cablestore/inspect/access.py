@@ -51,7 +51,7 @@ class Access:
         return self._rejection(request) or self._entry(request) or await handler(request)
 
     def _rejection(self, request: web.Request) -> web.Response | None:
-        """Return an error if the method, Host or Origin of a request is not allowed, otherwise None."""
+        """Return an error response if the method, Host or Origin of `request` is not allowed, otherwise None."""
         if request.method not in {"GET", "HEAD"}:
             return web.Response(status=405, text="method not allowed: use GET\n", headers={"Allow": "GET, HEAD"})
         if not is_own_host(request, self._names):
@@ -62,12 +62,12 @@ class Access:
         return None
 
     def _entry(self, request: web.Request) -> web.Response | None:
-        """Return a page that sets the cookie if the link contains the token, an error without a valid token.
+        """Return the response to a request that the handler must not answer, otherwise None.
 
-        Return None for other requests, which the handler answers.
+        If the address contains the token, this is a page that sets the cookie. Without a valid token, it is an error.
         """
         if request.path.startswith("/static/"):
-            return None  # style and script, the same for every store
+            return None  # style and script need no token, because they are the same for every store
         given = request.query.get("token")
         if given is not None and self._is_token(given):
             return self._with_cookie(request)
@@ -79,10 +79,10 @@ class Access:
         return web.Response(status=403, text="missing or invalid token. Open the link that the command printed\n")
 
     def _with_cookie(self, request: web.Request) -> web.Response:
-        """Set the cookie, and let the browser open the same page without the token.
+        """Return a page that sets the cookie and opens the address of `request` again, without the token.
 
-        The response is a page that opens this address, not a redirect. After a redirect from a link in another program,
-        browsers would withhold the cookie, because it is restricted to requests of the same site.
+        It is not a redirect: after a redirect from a link in another program, browsers would withhold the cookie,
+        because it is restricted to requests of the same site.
         """
         url = request.rel_url.without_query_params("token")
         response = web.Response(text=_ENTER.format(url=escape(str(url))), content_type="text/html")

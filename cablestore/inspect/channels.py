@@ -93,7 +93,10 @@ async def graph(inspected: Inspected, query: Query) -> Page:
 
 
 def _bars(hours: list[tuple[int, int]]) -> list[tuple[int, int, int]]:
-    """Return (start, end, posts) for each period with posts. The periods divide the time of a channel equally."""
+    """Return (start, end, posts) for each period with posts, in order. `hours` are (start of an hour, posts).
+
+    The time of the channel is divided into at most `_COLUMNS_OF_TIME` periods of equal length, at least an hour.
+    """
     if not hours:
         return []
     first_ms, last_ms = hours[0][0], hours[-1][0] + 3_600_000

@@ -20,7 +20,7 @@ _LEVELS: Final = 4
 
 
 def utc(timestamp_ms: int, form: str = "%Y-%m-%d %H:%M:%S") -> str:
-    """Return a time in UTC, or the number of milliseconds if it is after the year 9999."""
+    """Format a time in UTC with the format `form`. Return the number of milliseconds if it is after the year 9999."""
     try:
         return datetime.fromtimestamp(timestamp_ms / 1000, UTC).strftime(form)
     except (ValueError, OverflowError, OSError):
@@ -28,12 +28,12 @@ def utc(timestamp_ms: int, form: str = "%Y-%m-%d %H:%M:%S") -> str:
 
 
 def _level(count: int, most: int) -> int:
-    """Return the shade of a count: 0 for none, then 1 to 4."""
+    """Return the shade for `count`: 0 for no posts, then 1 to 4. `most` is the highest count of the chart."""
     return 0 if count == 0 else 1 + (_LEVELS - 1) * (count - 1) // max(1, most - 1) if most > 1 else 1
 
 
 def calendar(days: list[tuple[int, int]]) -> Markup:
-    """Return a heat map of the posts per day in the year up to the latest post. Each column is a week from Monday."""
+    """Return a heat map of the year up to the latest post, given (day, posts). Each column is a week from Monday."""
     counts = {day_ms // _DAY_MS: count for day_ms, count in days}
     last = max(counts, default=0)
     monday = (last + 3) // 7 * 7 - 3 - 7 * (_WEEKS - 1)
@@ -51,7 +51,7 @@ def calendar(days: list[tuple[int, int]]) -> Markup:
 
 
 def day_line(days: list[tuple[int, int]], start_ms: int, end_ms: int, label: str) -> Markup:
-    """Return a heat map of the posts per day of a period, in one line."""
+    """Return a heat map, in one line, of `days`, (day, posts), in the period from `start_ms` to before `end_ms`."""
     number = max(1, -(-(end_ms - start_ms) // _DAY_MS))
     width = _LINE_WIDTH / number
     most = max((count for _, count in days), default=0)
@@ -70,7 +70,11 @@ def bars(
     href: Callable[[int, int], str] | None = None,
     chosen: tuple[int | None, int | None] = (None, None),
 ) -> Markup:
-    """Return a bar for each (start, end, posts). With `href`, each bar is a link. Bars in `chosen` are emphasized."""
+    """Return a bar chart with a bar for each (start, end, posts) in `periods`.
+
+    With `href`, which returns the address for a start and end, each bar is a link. Bars outside the period `chosen` are
+    pale; None means no bound.
+    """
     found = list(periods)
     if not found:
         return Markup()
@@ -95,7 +99,7 @@ def bars(
 
 
 def share(part: int, whole: int) -> Markup:
-    """Return a small bar that shows a part of a whole."""
+    """Return a small bar whose filled width is `part` / `whole`."""
     width = round(100 * part / whole, 1) if whole else 0
     return Markup(  # noqa: S704 - numbers only
         f'<svg class="share" viewBox="0 0 100 8" aria-hidden="true" focusable="false"><rect class="bar" width="{width}" '
@@ -104,7 +108,10 @@ def share(part: int, whole: int) -> Markup:
 
 
 def _svg(width: int, height: int, label: str, shapes: list[str], *, is_picture: bool = True) -> Markup:
-    """Return a picture. `label` is escaped; `shapes` must not contain text of users."""
+    """Return an SVG of `shapes`, which must not contain text of users. `label` is escaped.
+
+    `is_picture` is False if the shapes contain links.
+    """
     role = "img" if is_picture else "group"
     return Markup('<svg class="chart" role="{}" aria-label="{}" viewBox="0 0 {} {}" width="{}" height="{}">').format(
         role, label, width, height, width, height

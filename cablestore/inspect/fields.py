@@ -52,9 +52,9 @@ def _kind(name: str, value: Any) -> str:
 
 
 def hex_lines(post: Post, fields: list[dict[str, Any]], width: int = 32) -> list[dict[str, Any]]:
-    """Return the bytes of a post in lines of `width` bytes. A line is split at fields into parts.
+    """Return the bytes of a post in lines of `width` bytes: {"offset": of the first byte, "parts": ...}.
 
-    Each part contains the number of its field and its hex digits.
+    A line is split into parts where a field of `fields` begins. A part contains the index of its field and hex digits.
     """
     lines = []
     for start in range(0, len(post.raw), width):

@@ -59,11 +59,14 @@ def causal_order(nodes: Sequence[GraphNode]) -> list[GraphNode]:
             waiting[child] -= 1
             if waiting[child] == 0:
                 heappush(ready, (known[child].timestamp_ms or 0, child))
-    return ordered + list(known.values())  # unsigned skeletons of deleted posts may contain cycles
+    return ordered + list(known.values())  # nodes in or after a cycle: unsigned skeletons of deleted posts may have one
 
 
 def placed(nodes: Sequence[GraphNode]) -> list[Placed]:
-    """Return the position of each node. A post continues the lane of a post that it links to, or begins a new lane."""
+    """Return the nodes in causal order with their positions.
+
+    A post continues the lane of a post that it links to. Otherwise it begins a lane: an ended lane, or a new one.
+    """
     tips: list[bytes | None] = []
     found = []
     for column, node in enumerate(causal_order(nodes)):
@@ -81,7 +84,7 @@ def placed(nodes: Sequence[GraphNode]) -> list[Placed]:
 
 
 def channel_picture(nodes: Sequence[GraphNode], *, by_time: bool) -> Markup:
-    """Return the graph of a channel, in causal order or by the times that the posts claim."""
+    """Return the graph of a channel, from left to right in causal order, or with `by_time` by claimed time."""
     places = placed(nodes)
     xs = _by_time(places) if by_time else [_MARGIN + each.column * _STEP for each in places]
     at = {each.node.hash: (x, _MARGIN + each.lane * _LANE) for each, x in zip(places, xs, strict=True)}
@@ -110,7 +113,10 @@ def _by_time(places: list[Placed]) -> list[int]:
 
 
 def _is_late(parent_ms: int | None, child_ms: int | None) -> bool:
-    """Return True if a post claims to be older than a post that it links to, so a clock was wrong."""
+    """Return True if a post dated `child_ms` links to a post dated later, `parent_ms`: a clock was wrong.
+
+    Unknown times are None.
+    """
     return parent_ms is not None and child_ms is not None and child_ms < parent_ms
 
 
@@ -136,7 +142,7 @@ def _node(node: GraphNode, x: int, y: int) -> str:
 
 
 def _ruler(moments: list[tuple[int, int | None]], height: int) -> list[str]:
-    """Return the labels of times below the graph, as many as fit."""
+    """Return labels of times below a graph of this height, as many as fit. `moments` are (x, time), sorted by x."""
     found, next_x = [], 0
     for x, at_ms in moments:
         if at_ms is not None and x >= next_x:
@@ -146,7 +152,10 @@ def _ruler(moments: list[tuple[int, int | None]], height: int) -> list[str]:
 
 
 def roles_picture(edges: Iterable[dict[str, Any]], names: dict[str, str], first: Iterable[str]) -> Markup:
-    """Return the graph of roles, with users who assigned roles left of the recipients. `first` are leftmost users."""
+    """Return the graph of the roles in `edges`, with users who assigned roles left of the recipients.
+
+    `names` are the names of users by key. The users in `first` are in the first column.
+    """
     found = list(edges)
     levels = _levels(found, list(first))
     columns: dict[int, list[str]] = defaultdict(list)
@@ -165,13 +174,16 @@ def roles_picture(edges: Iterable[dict[str, Any]], names: dict[str, str], first:
 
 
 def _levels(edges: list[dict[str, Any]], first: list[str]) -> dict[str, int]:
-    """Return the column of each user: the column after the user who assigned a role, 0 for users without a role."""
+    """Return the column of each user: the column after a user who assigned a role to the user.
+
+    It is 0 for users in `first` and for users who only assigned roles.
+    """
     recipients = {each["recipient"] for each in edges}
     levels = dict.fromkeys([*first, *(each["giver"] for each in edges if each["giver"] not in recipients)], 0)
     waiting = edges
     while waiting:
         known = [each for each in waiting if each["giver"] in levels]
-        if not known:  # users who assigned roles to each other
+        if not known:  # the remaining users assigned roles to each other in a cycle: begin with any of them
             levels[waiting[0]["giver"]] = 0
             continue
         for each in known:

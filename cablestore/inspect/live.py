@@ -68,7 +68,7 @@ class LiveEvents:
         return b"event: posts\nid: %d\ndata: %b\n\n" % (events[-1].sequence, json.dumps(plain(shown)).encode())
 
     async def _send_node_changes(self, response: web.StreamResponse) -> None:
-        """Send an event when a peer connects, disconnects or becomes in step."""
+        """Send an event after each change of the node's state, for example when a peer connects or disconnects."""
         node = self._inspected.node
         if node is None:
             return

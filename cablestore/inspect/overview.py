@@ -108,9 +108,9 @@ async def arrivals(inspected: Inspected, query: Query) -> Page:
 
 
 def event_fields(sequence: int, kind: str, digest: bytes, post: Any) -> dict[str, Any]:
-    """Return the fields of an entry of the arrival log, and of its post.
+    """Return the fields of an entry of the arrival log, and of its `post`. They are None if `post` is None.
 
-    The fields of the post are None if the post is not stored.
+    `digest` is the hash of the post, which may no longer be stored.
     """
     return {
         "sequence": sequence,

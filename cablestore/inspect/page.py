@@ -54,7 +54,10 @@ class Inspected(NamedTuple):
         return act._asdict() | {"type": TYPE_NAMES[act.type], "what": _what(act)}
 
     async def rows(self, prefix: bytes, limit: int, after_key: bytes | None) -> tuple[list[Row], bool]:
-        """Return up to `limit` shown rows whose keys begin with a prefix, and True if more rows may follow."""
+        """Return up to `limit` rows whose keys begin with `prefix` and follow `after_key`, and True if more may follow.
+
+        Rows that are left out (`is_public`) do not count.
+        """
         rows: list[Row] = []
         private = await self._private_hashes()
         while True:
@@ -63,11 +66,11 @@ class Inspected(NamedTuple):
             if len(found) < limit or len(rows) >= limit:
                 return rows[:limit], len(found) == limit
             after_key = found[-1][0]
-            if is_local(after_key):  # there may be as many as there are posts
+            if is_local(after_key):  # skip the other local rows, because there may be as many as there are posts
                 after_key = b"!%b!\xff" % after_key.split(b"!")[1]
 
     async def _private_hashes(self) -> list[bytes]:
-        """Return the hashes of local-only posts if their rows are left out, otherwise []."""
+        """Return the hashes of local-only posts if `is_public` leaves out their rows, otherwise []."""
         found = await self.store.rows(PRIVATE_PREFIX, _MAX_PRIVATE) if self.is_public else []
         return [bytes.fromhex(hash_part(row).decode()) for row in found]
 
@@ -77,7 +80,7 @@ class Inspected(NamedTuple):
 
 
 def _is_local(row: Row, private: list[bytes]) -> bool:
-    """Return True for a local row, and for a row that refers to a post with one of these hashes."""
+    """Return True for a local row, and for a row that refers to a post whose hash is in `private`."""
     key, value = row
     return is_local(key) or any(digest in value or digest.hex()[:32].encode() in key for digest in private)
 

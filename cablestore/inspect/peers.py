@@ -38,7 +38,7 @@ async def archives(inspected: Inspected, _: Query) -> Page:
 
 
 def _weeks(days: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return (Monday in milliseconds, posts) of the calendar weeks of the store."""
+    """Return (start of Monday in milliseconds, posts) for each week with posts, in order, given (day, posts)."""
     weeks: dict[int, int] = {}
     for day_ms, posts in days:
         monday = (day_ms // 86_400_000 + 3) // 7 * 7 - 3

@@ -50,7 +50,9 @@ LAYOUTS: Final = {
     b"!user!info!": ("user time", "hash"),
     b"!user!latest!info!": ("user", "moment and packed"),
 }
-"""The kinds of the parts of keys after each prefix, and the kind of the value. Later parts may be missing."""
+"""For each key prefix: the kinds of the parts of the key after it, and the kind of the value.
+
+A key may have fewer parts."""
 _PREFIXES: Final = sorted(LAYOUTS)
 _NUMBER: Final = struct.Struct(">Q")
 _HEAD_BITS: Final = ((1, "stored"), (2, "linked to"), (4, "deleted"))
@@ -133,7 +135,7 @@ def _value(kind: str, value: bytes) -> Any:
     try:
         return value if read is None else read(value)
     except (CableStoreError, ValueError, IndexError, struct.error):
-        return value  # damaged: `check` reports it
+        return value  # damaged: shown as bytes, and reported by `check`
 
 
 def _events(value: bytes) -> list[dict[str, Any]]:
@@ -154,4 +156,4 @@ _READERS: Final[dict[str, Callable[[bytes], Any]]] = {
     "moment and packed": lambda value: {"hash": split_latest(value)[0], "values": unpack(split_latest(value)[1])},
     "events": _events,
 }
-"""Decoders of values by their kind. Other kinds are bytes."""
+"""Decoders of values by the kind of the value. Values of other kinds are shown as bytes."""

@@ -84,7 +84,7 @@ class InspectServer:
         app.router.add_get("/static/{name}", _static)
         for path, make in _PAGES.items():
             app.router.add_get(path, partial(self._answer, partial(make, inspected)))
-        # Not below /static/, which is served without a token: the page of an error shows the menu and the store's name.
+        # `_unknown` does not answer below /static/, which needs no token: its page shows the menu and the store's name.
         app.router.add_get("/{path:(?!static/).*}", partial(self._answer, _unknown))
         self._runner = web.AppRunner(
             app, access_log=None, logger=error_log(), handler_cancellation=True, shutdown_timeout=_STOP_TIMEOUT_S
@@ -138,7 +138,7 @@ class InspectServer:
 
     def _render(self, page: Page, path: str, query: Query, sequence: int) -> str:
         def here(**changes: Any) -> str:
-            """Return the address of this page with other parameters. Parameters that are None are left out."""
+            """Return the address of this page with the parameters in `changes` replaced, or left out if None."""
             parameters = {name: value for name, value in (query.given | changes).items() if value is not None}
             return f"{path}?{urlencode(parameters)}" if parameters else path
 

@@ -42,7 +42,7 @@ def add_all(plan: Plan, moderation: AppliedModeration | None, posts: list[Post],
 
 
 def require_admitted(moderation: AppliedModeration | None, posts: Iterable[Post]) -> None:
-    """Raise ArgumentError for a new post that the store would remove, because the local user dropped its channel."""
+    """Raise ArgumentError if one of `posts`, new posts of the local user, is in a channel that the user dropped."""
     for post in posts:
         if moderation is not None and moderation.decisions.has_actions and moderation.rejection(post) is not None:
             raise ArgumentError(
@@ -51,7 +51,10 @@ def require_admitted(moderation: AppliedModeration | None, posts: Iterable[Post]
 
 
 def _add_acts(plan: Plan, moderation: AppliedModeration, posts: list[Post], found: list[int]) -> dict[int, Verdict]:
-    """Add the deciding posts at these positions. Blocks, unblocks and their deletions also decide about later posts."""
+    """Add the posts at the positions `found`, in this order. Return their verdicts by position.
+
+    A block or unblock, or its deletion, also decides about the posts after it in `found`.
+    """
     verdicts, authors, since = {}, {posts[at].author for at in found}, BEGINNING
     for at in found:
         removed = len(plan.removed)
@@ -62,10 +65,7 @@ def _add_acts(plan: Plan, moderation: AppliedModeration, posts: list[Post], foun
 
 
 def _decide(reader: Reader, bodies: list[Body]) -> bool:
-    """Return True if one of the bodies is an action, or deletes a stored action.
-
-    Then blocks of the batch decide about all later actions and deletions, also about deletions of other posts.
-    """
+    """Return True if one of `bodies`, which are actions and deletions, is an action or deletes a stored action."""
     if not all(isinstance(body, Delete) for body in bodies):
         return True
     targets = (reader.post(digest) for body in bodies if isinstance(body, Delete) for digest in body.hashes)
@@ -73,7 +73,7 @@ def _decide(reader: Reader, bodies: list[Body]) -> bool:
 
 
 def _decides_about(moderation: AppliedModeration, post: Post, authors: set[bytes]) -> bool:
-    """Return True if a post may block or unblock one of the authors, or starts or ends a block on the local user."""
+    """Return True if `post` may block or unblock one of `authors`, or starts or ends a block on the local user."""
     decisions, body = moderation.decisions, post.body
     if not isinstance(body, Block | Unblock):
         return False
@@ -83,7 +83,7 @@ def _decides_about(moderation: AppliedModeration, post: Post, authors: set[bytes
 
 
 def _add(plan: Plan, moderation: AppliedModeration, post: Post) -> Verdict:
-    """Add a post to a plan, or reject and remember it."""
+    """Add `post` to a plan, or reject it and remember data about it. Return the verdict."""
     rejection = moderation.rejection(post) if moderation.decisions.has_actions else None
     if rejection is None and post.type in KEPT_TYPES and moderation.decisions.is_acted_on(post.author):
         rejection = _rejection_of_earlier(plan.reader, moderation, post)
@@ -107,7 +107,10 @@ def _add(plan: Plan, moderation: AppliedModeration, post: Post) -> Verdict:
 def _rejection_of_earlier(
     reader: Reader, moderation: AppliedModeration, post: Post
 ) -> tuple[Verdict, ModerationAct] | None:
-    """Return why an action or deletion dated before its author's block is rejected, None if it may be stored."""
+    """Return (BLOCKED, the block) if an action or deletion dated before its author's block is rejected, otherwise None.
+
+    It is rejected if it is new and `limits.MAX_BLOCKED_ACTIONS` such posts of the author are stored.
+    """
     block = moderation.decisions.blocked_by(post.author)
     if block is None or reader.post(post.hash) is not None:
         return None

@@ -106,7 +106,7 @@ class AppliedModeration:
         return drop is not None and drop.place is None and drop.until_ms is None and drop.exempt != user
 
     def rejection(self, post: Post) -> tuple[Verdict, ModerationAct] | None:
-        """Return why a post is rejected and the action that causes it, None if it may be stored."""
+        """Return the verdict that rejects `post` and the action that causes it, None if the post may be stored."""
         block, since_ms = self._blocking(post)
         if block is not None and post.type in KEPT_TYPES and post.timestamp_ms > since_ms:
             return Verdict.BLOCKED, block
@@ -134,7 +134,7 @@ class AppliedModeration:
         return block, block.timestamp_ms
 
     def dropping(self, post: Post) -> ModerationAct | None:
-        """Return the action that rejects or removes a post, None without such an action.
+        """Return the action that drops `post`: a new post is rejected, a stored post removed. None if no action does.
 
         Only actions of the local user remove the user's own posts.
         """
@@ -167,9 +167,10 @@ class AppliedModeration:
         yield from filter(None, found)
 
     def due(self, key: bytes, reader: Reader) -> Drop | None:
-        """Return the drop that the local row of a user, channel or post must contain, None if it must not exist.
+        """Return the drop that the local row with the key `key` must contain, None if this row must not exist.
 
-        A post that is neither stored nor remembered is dropped in the channel of the action.
+        The key names a user, a channel or a post. A post that is neither stored nor remembered is assumed to be in the
+        channel of the action.
         """
         until_ms: int | None = None
         place: bytes | None = b""
@@ -196,7 +197,7 @@ class AppliedModeration:
         return self.decisions.post_dropped_by(digest, known.author, known.skeleton.channel or "")
 
     def drop_keys(self) -> set[bytes]:
-        """Return the keys of all existing and possible drops."""
+        """Return the keys of the drops in local rows, and of all drops that known actions can create."""
         return drop_keys_of(self.decisions.acts()) | self.drops.keys()
 
 
@@ -220,7 +221,7 @@ def remembered_act(post: Post) -> ModerationAct | None:
 
 
 def act_key(post: Post) -> bytes:
-    """Return the key of the local row of a dropped user's moderation post, after the name."""
+    """Return the key, without the name, of the local row that remembers the action of a dropped user's post."""
     return post.author_hex + b"!" + post.sort_time
 
 

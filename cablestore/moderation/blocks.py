@@ -59,7 +59,10 @@ class BlockState(NamedTuple):
 
 
 def resolve_blocks(actions: Iterable[tuple[ModerationAct, bool]], own_key: bytes) -> BlockState:
-    """Return the state after the actions on one user, each with True if it is the local user's or applicable."""
+    """Return the state of one user's blocks after `actions`: (action on the user, True if it can take effect).
+
+    An action can take effect if it is the local user's or applicable (4.4.3, 4.4.5).
+    """
     timeline = _Timeline(own_key)
     for act, is_applicable in sorted(actions, key=lambda action: action[0].moment):
         timeline.apply(act, is_applicable)
@@ -112,12 +115,15 @@ class _Timeline:
 
 
 def _undoes(act: ModerationAct, old: ModerationAct) -> bool:
-    """Return True if an action undoes `old` of the same author (4.4.2). Private actions are undone privately (4.5.1)."""
+    """Return True if `act` undoes `old`: same author, opposite type, and private if `old` is private (4.4.2, 4.5.1)."""
     return act.author == old.author and act.type != old.type and (act.is_private or not old.is_private)
 
 
 def _after_unblock(drop: UserDrop, unblock: ModerationAct, takes_effect: bool) -> UserDrop | None:
-    """Return the drop that remains after an unblock, None if the drop ends."""
+    """Return what remains of `drop` after `unblock`, None if nothing does.
+
+    `takes_effect` is True if `unblock` is the action in force on the user.
+    """
     if not takes_effect and not _undoes(unblock, drop.act):
         return drop
     if unblock.drops:

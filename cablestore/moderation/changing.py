@@ -78,7 +78,10 @@ def decided(
 
 
 def read_with_seed(reader: Reader, before: AppliedModeration, seed: Seed) -> AppliedModeration:
-    """Return the moderation of a store with another or a revoked seed. Actions before a revocation still apply."""
+    """Return the moderation of a store whose seed is set or revoked: `seed` replaces the seed in `before`.
+
+    Actions that applied when the seed was revoked still apply.
+    """
     after = AppliedModeration.read(reader, before.own_key, seed)
     if seed.revoked_at_ms is None:
         return after
@@ -90,14 +93,17 @@ def read_with_seed(reader: Reader, before: AppliedModeration, seed: Seed) -> App
 
 
 def store_seed(plan: Plan, moderation: AppliedModeration) -> AppliedModeration:
-    """Add the seed and the drops of a moderation to a plan. Return the moderation with the drops."""
+    """Add local rows for the seed of `moderation` and for the drops that it requires. Return it with these drops."""
     if moderation.seed is not None:
         plan.set_local(SEED, b"", seed_value(moderation.seed), noted=True)
     return _with_drops(moderation, plan, moderation.drop_keys())
 
 
 def store_drops(plan: Plan, moderation: AppliedModeration, *, noted: bool) -> AppliedModeration:
-    """Add all required drops to a plan. Return the moderation with them. `noted` logs the change for clients."""
+    """Add local rows for all drops that `moderation` requires to a plan, and sweep all stored posts again.
+
+    Return the moderation with these drops. With `noted`, the change is logged for clients.
+    """
     found = _with_drops(moderation, plan, moderation.drop_keys(), begin_again=True)
     plan.set_local(DECIDED, b"", moderation.own_key, noted=noted)
     plan.set_local(RULES, b"", DROP_RULES)
@@ -107,7 +113,10 @@ def store_drops(plan: Plan, moderation: AppliedModeration, *, noted: bool) -> Ap
 def _decided_of(
     plan: Plan, since: Position = BEGINNING
 ) -> tuple[list[ModerationAct | Consent], list[ModerationAct | Consent]]:
-    """Return the actions and statements that a plan adds and removes after a position. An item may be in both."""
+    """Return the actions and statements that a plan adds, and those that it removes, after its position `since`.
+
+    An item is in both lists if only its content changes: a dropped action is remembered without its reason.
+    """
     came, gone = plan.added[since.added :], plan.removed[since.removed :]
     remembered, discarded = plan.remembered[since.remembered :], plan.discarded[since.discarded :]
     added = {post.hash: act_of(post) or consent_of(post) for post in came if post.type in _DECIDING}
@@ -121,12 +130,18 @@ def _decided_of(
 
 
 def _came_dropped(plan: Plan, moderation: AppliedModeration) -> bool:
-    """Return True if a plan stores a post that a drop targets. Its author or channel may show that the drop is void."""
+    """Return True if a plan stores a post that is itself the target of a drop.
+
+    Until then its author and channel may be unknown, and they can make the drop void.
+    """
     return any(post_key(post.hash) in moderation.drops for post in plan.added)
 
 
 def _with_changed_drops(before: AppliedModeration, moderation: AppliedModeration, plan: Plan) -> AppliedModeration:
-    """Return `moderation` with its drops updated for the changes since `before`. Add their local rows to the plan."""
+    """Return `moderation` with its drops updated for what `plan` changes. Add the local rows of changed drops to it.
+
+    `before` is the moderation before the plan.
+    """
     added, removed = _decided_of(plan)
     changed = [*added, *removed]
     acts = [act for act in changed if isinstance(act, ModerationAct)]
@@ -142,9 +157,10 @@ def _with_changed_drops(before: AppliedModeration, moderation: AppliedModeration
 def _with_drops(
     moderation: AppliedModeration, plan: Plan, keys: Iterable[bytes], *, begin_again: bool = False
 ) -> AppliedModeration:
-    """Return `moderation` with the drops that its decisions require for `keys`. Add their local rows to the plan.
+    """Return `moderation` with the drops of `keys` as its decisions require. Add the changed local rows to the plan.
 
-    With `begin_again`, the removal starts again from the first post: a reindexing may have added dropped posts.
+    With `begin_again`, the removal of the drops' posts starts again from the first post, for example because a
+    reindexing added dropped posts.
     """
     drops = dict(moderation.drops)
     is_comparing = moderation.is_comparing or begin_again

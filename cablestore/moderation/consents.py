@@ -20,9 +20,10 @@ from cablestore.views.acts import has_declined
 
 
 def remember(plan: Plan, post: Post, *, is_new: bool = False) -> bool:
-    """Remember the statement of a post/info about roles. Return False for other posts and for deleted posts.
+    """Remember the statement of `post` about roles. Return False if it is not a post/info with one, or is deleted.
 
-    `is_new` is True if the post was not stored before: then a changed consent is logged, so that live requests report it.
+    `is_new` is True if the post was not stored before. Then the arrival log records whether the user now accepts or
+    declines roles if that changed, so that live requests report it.
     """
     said = consent_of(post)
     if said is None or plan.reader.tombstone(post.hash, post.author) is not None:
@@ -48,7 +49,7 @@ def settle(plan: Plan) -> list[Consent]:
 
 
 def remember_claims(plan: Plan, claims: Iterable[Consent], own_key: bytes | None, latest_ms: int) -> list[Consent]:
-    """Remember claims of another store. Return the claims that were not known.
+    """Remember claims of another store. Return the claims that change what this store remembers.
 
     Claims about the store's own user, claims dated after `latest_ms`, and claims about a stored or deleted post/info
     are ignored.
@@ -65,7 +66,10 @@ def remember_claims(plan: Plan, claims: Iterable[Consent], own_key: bytes | None
 def _change(
     plan: Plan, user: bytes, *, added: Iterable[Consent] = (), removed: Iterable[Consent] = (), is_new: bool = True
 ) -> bool:
-    """Change the remembered statements of a user. Return True if any row changed."""
+    """Remember the statements `added` of a user, and forget `removed`. Return True if any row changed.
+
+    `is_new` is explained in `remember`.
+    """
     before = {consent_key(said): said for said in remembered_consents(plan.reader, user)}
     after = dict(before)
     for said in removed:

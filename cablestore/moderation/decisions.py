@@ -102,15 +102,15 @@ class Decisions:
         added: Iterable[ModerationAct | Consent] = (),
         removed: Iterable[ModerationAct | Consent] = (),
     ) -> Self:
-        """Return the decisions after actions and statements were stored or deleted. `held` is the state after that.
+        """Return the decisions after the actions and statements `added` were stored and `removed` were deleted.
 
-        `held` is read only for users who newly may have authority, and after a role was deleted. For another seed, use
-        `read` again.
+        `held` reads the state after that, only for users who newly may have authority and if a role was deleted. After
+        a change of the seed, use `read` instead.
         """
         added, removed = list(added), list(removed)
         known = self._known.copy()
         gone = [item for item in removed if known.remove(item)]
-        if any(isinstance(item, ModerationAct) for item in gone):  # fewer users may have authority, so fewer are known
+        if any(isinstance(item, ModerationAct) for item in gone):  # some users can no longer have authority
             return self.read(held, self._own, known.seed)
         came = [item for item in added if known.add(item)]
         if not gone and not came:
@@ -152,11 +152,11 @@ class Decisions:
         return self._contexts.history(channel).decided_by(user)
 
     def had_authority(self, user: bytes, channel: str | None, timestamp_ms: int, *, public: bool = False) -> bool:
-        """Return True if a user got authority before a time and had not lost it by then (4.4.3)."""
+        """Return True if `user` got authority before `timestamp_ms` and had not lost it by then (4.4.3)."""
         return self._contexts.history(channel, public=public).had_authority(user, timestamp_ms)
 
     def authorised_from(self, timestamp_ms: int) -> list[ModerationAct]:
-        """Return the actions since a time whose authors had authority for them in any context, oldest first."""
+        """Return the actions dated `timestamp_ms` or later whose authors had authority in any context, oldest first."""
         found = [act for act in self.acts() if act.timestamp_ms >= timestamp_ms and self._is_authorised(act)]
         return sorted(found, key=lambda act: act.moment)
 
@@ -208,9 +208,9 @@ class Decisions:
         return self._doing(Action.DROP_POST, post_hash, channel, author)
 
     def unseen_post_dropped_by(self, post_hash: bytes) -> ModerationAct | None:
-        """Return an action that drops a post of unknown author and channel, None if no action does.
+        """Return an action that drops a post whose author and channel are unknown, None if no action does.
 
-        Each action counts in its own channel, or in the whole cabal.
+        Each action is applied as if the post were in the action's channel.
         """
         contexts = self._known.contexts_on(post_hash, Action.DROP_POST)
         found = (self.post_dropped_by(post_hash, None, context) for context in contexts)
@@ -236,14 +236,17 @@ class Decisions:
         return found
 
     def _about_user(self, user: bytes, channel: str) -> tuple[UserDrop | None, ModerationAct | None]:
-        """Return the drop and the hiding action of a user in a channel. They are cached: pages have few authors."""
+        """Return the drop of a user and the action that hides the user in a channel, each None if there is none.
+
+        The result is cached, because the messages of a page have few authors.
+        """
         about = self._users.get((user, channel))
         if about is None:
             about = self._users[user, channel] = self.user_dropped(user), self.user_hidden_by(user, channel)
         return about
 
     def hidden_users(self) -> dict[bytes, frozenset[str] | None]:
-        """Return the users with hidden or dropped texts, and the channels; None means all channels."""
+        """Return the users with hidden or dropped texts, each with the channels of these texts (None: all channels)."""
         return self._all_hidden()[0]
 
     def hidden_posts(self) -> frozenset[bytes]:
@@ -251,7 +254,7 @@ class Decisions:
         return self._all_hidden()[1]
 
     def _all_hidden(self) -> _Hidden:
-        """Return the hidden users and the posts that are targets. The result is cached for lists of channels."""
+        """Return the results of `hidden_users` and `hidden_posts`. They are cached for lists of channels."""
         if self._hidden is None:
             contexts: dict[bytes, set[str | None]] = {}
             posts: set[bytes] = set()
@@ -269,7 +272,7 @@ class Decisions:
         return self._hidden
 
     def _hiding_contexts(self, user: bytes, named: set[str | None]) -> frozenset[str] | None:
-        """Return the channels in `named` in which a user is hidden, None if the user may be hidden in any channel."""
+        """Return the channels in `named` in which `user` is hidden. None if hidden in the whole cabal, or dropped."""
         if self.user_dropped(user) is not None or self.user_hidden_by(user, None) is not None:
             return None
         channels = (channel for channel in named if channel is not None)
@@ -323,7 +326,7 @@ class Decisions:
                 yield act
 
     def own_roles(self, user: bytes, channel: str | None) -> Iterator[ModerationAct]:
-        """Yield the roles that the local user gave a user in one context, in any order."""
+        """Yield each post/role by which the local user assigned a role to `user` in one context, in any order."""
         for act in self._known.roles.get(self._own, ()):
             if act.targets[0] == user and act.channel == channel:
                 yield act
@@ -339,10 +342,11 @@ class Decisions:
     def _effective(
         self, pair: int, target: bytes | str, channel: str | None, subject: bytes | None
     ) -> ModerationAct | None:
-        """Return the action of a pair, doing or undoing, that takes effect on a target in a context. None if none does.
+        """Return the doing or undoing action of the pair `pair` that takes effect on `target`. None if none does.
 
         The local user's action takes precedence, then the latest action. An action for the cabal applies to all
-        channels (4.1.1, 4.4.5). `subject` is the affected user.
+        channels (4.1.1, 4.4.5). `subject` is the user whose authority protects the target: the user, or the post's
+        author. None if there is none or the author is unknown.
         """
         if not self._known.is_acted_on(target):
             return None
@@ -361,7 +365,9 @@ class Decisions:
         return found + self._known.actions_on(target, pair, None)
 
     def _relevant(self, acts: list[ModerationAct]) -> dict[bytes, list[ModerationAct]]:
-        """Return each author's actions of a pair after the author's last opposite action, oldest first (4.4.2).
+        """Return, by author, those of `acts` that the author has not undone since, oldest first (4.4.2).
+
+        `acts` are the actions of one pair on one target.
 
         Only a private action undoes a private action of the local user (4.5.1).
         """
@@ -395,7 +401,10 @@ class Decisions:
     def in_force(
         self, channel: str | None = None, author_of_post: Callable[[bytes], bytes | None] = lambda _: None
     ) -> Iterator[Decision]:
-        """Yield the actions that take effect in a context, oldest first, including actions that undo others."""
+        """Yield the actions that take effect in a context, oldest first, including actions that undo others.
+
+        `author_of_post` is explained in `history`.
+        """
         return (judged for judged in self.history(channel, author_of_post) if judged.result is ActResult.APPLIES)
 
     def history(
@@ -454,7 +463,10 @@ class Decisions:
     def _taking_effect(
         self, pair: int, target: bytes | str, channel: str | None, subject: bytes | None
     ) -> tuple[ModerationAct | None, ...]:
-        """Return the action of a pair that takes effect on a target, and all blocks whose drops take effect."""
+        """Return a tuple that begins with the action of the pair `pair` that takes effect on `target`, or None.
+
+        For BLOCKING, each post/block whose drop takes effect follows.
+        """
         if pair != BLOCKING or not isinstance(target, bytes):
             return (self._effective(pair, target, channel, subject),)
         state = self.blocks_of(target)

@@ -51,7 +51,7 @@ def _channel_in(record: bytes) -> str:
 
 
 class KnownActs:
-    """Known actions. Lists are replaced instead of changed, because `copy` shares them."""
+    """The actions of known users, and blocks on the local user. Lists are replaced, not changed: `copy` shares them."""
 
     def __init__(self, own_key: bytes, seed: Seed | None) -> None:
         self.own_key = own_key
@@ -82,7 +82,7 @@ class KnownActs:
         return copied
 
     def follow_roles(self, held: HeldActs) -> None:
-        """Read the actions of users who may have a role from a possible admin, in any context."""
+        """Read the actions of users to whom the seed, the local user or a possible admin assigned mod or admin."""
         seeded = dict(self.seed.roles) if self.seed else {}
         admins = {self.own_key} | {user for user, role in seeded.items() if role is UserRole.ADMIN}
         waiting = list(admins)
@@ -108,7 +108,7 @@ class KnownActs:
                 actions[target] = (*actions.get(target, ()), record)
 
     def is_acted_on(self, target: bytes | str) -> bool:
-        """Return True if an action targets a user, a post or a channel."""
+        """Return True if a known action targets `target`: a user, a post or a channel."""
         return target in self.records
 
     def actions_on(self, target: bytes | str, pair: int, channel: str | None) -> list[ModerationAct]:
@@ -162,6 +162,6 @@ class KnownActs:
 
 
 def _changed(items: list[_Item], item: _Item, is_added: bool) -> list[_Item]:
-    """Return the list with an item or without it. An existing item is not added again."""
+    """Return a copy of `items` with `item` if `is_added`, otherwise without it. An existing item is not added again."""
     others = [other for other in items if other.hash != item.hash]
     return [*others, item] if is_added else others

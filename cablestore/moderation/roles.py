@@ -94,7 +94,7 @@ class RoleHistory:
         return changes[-1][1] if changes else UserRole.USER
 
     def had_authority(self, user: bytes, timestamp_ms: int) -> bool:
-        """Return True if a user had authority before a time and did not lose it by then (4.4.3)."""
+        """Return True if `user` got authority before `timestamp_ms` and had not lost it by then (4.4.3)."""
         if user == self._own:
             return True
         changes = self._changes.get(user)
@@ -143,7 +143,10 @@ class RoleHistory:
         return merge([end], events, key=lambda event: event[:2])
 
     def _apply_all(self, timestamp_ms: int, events: list[ModerationAct | Consent | None]) -> None:
-        """Apply the events of one millisecond. A role waits for the role that makes its author admin (4.2.5)."""
+        """Apply the events of one millisecond. A role whose author is not admin is applied after the others (4.2.5).
+
+        This is repeated as long as it makes the author of a further role admin.
+        """
         while events:
             waiting: list[ModerationAct | Consent | None] = []
             for event in events:
@@ -158,7 +161,7 @@ class RoleHistory:
             events = waiting
 
     def _may_issue(self, act: ModerationAct) -> bool:
-        """Return True if the author of a role is admin and became admin in the same millisecond or earlier (4.2.5)."""
+        """Return True if the author of `act` is admin after the events that were applied so far (4.2.5)."""
         return act.author == self._own or act.author in self._admin_since
 
     def _apply(self, timestamp_ms: int, event: ModerationAct | Consent | None) -> None:
@@ -179,9 +182,9 @@ class RoleHistory:
             self._note(user, timestamp_ms)
 
     def _issue(self, act: ModerationAct) -> bool:
-        """Replace the author's role for a recipient in a context. Apply the new role if its author was admin.
+        """End the role that `act` replaces (same author, recipient and context). Apply `act` if its author is admin.
 
-        Return True if this may have lowered the recipient's role, or replaced a role that stayed after a revocation.
+        Return True if someone may be no longer admin: the recipient's role may be lower, or a kept role was replaced.
         """
         recipient, slot = act.targets[0], (act.author, act.channel)
         before = self._withdraw(recipient, slot)
@@ -203,16 +206,17 @@ class RoleHistory:
         return act
 
     def _end_seed(self) -> None:
-        """Assign the default role to the seed's users. Roles that its admins have assigned stay applied (4.7.2)."""
+        """Revoke the seed: its roles end. Roles that its admins assigned before stay applied (4.7.2)."""
         by_seed = {user for user in self._admin_since if self._is_admin_by_seed(user)}
         self._defaults = {}
         for user in by_seed - self._vouched_for():
             self._kept.update(self._given[recipient][slot].hash for recipient, slot in self._issued[user])
 
     def _take_back(self, timestamp_ms: int) -> set[bytes]:
-        """End the roles issued by users who are no longer admin, until no further admin is lost.
+        """Find users who are no longer admin, and end the roles that they issued, until no further user is found.
 
-        Return the affected users.
+        Return these users and the recipients of the ended roles. A user who is admin again by a remaining role is
+        admin since `timestamp_ms`.
         """
         touched: set[bytes] = set()
         while lost := set(self._admin_since) - self._vouched_for():
@@ -229,7 +233,7 @@ class RoleHistory:
         return touched
 
     def _vouched_for(self) -> set[bytes]:
-        """Return the admins with a chain of admin roles from the local user, the seed or kept roles."""
+        """Return the admins with a chain of admin roles that begins with the local user, the seed or a kept role."""
         reached = {user for user in self._admin_since if self._is_admin_by_seed(user) or self._is_kept(user)}
         reached.update(self._recipients(self._own))
         waiting = list(reached)
@@ -250,7 +254,7 @@ class RoleHistory:
         }
 
     def _is_admin_by_seed(self, user: bytes) -> bool:
-        """Return True if the seed makes a user admin, and the user has not received another role (4.7.2)."""
+        """Return True if the seed makes `user` admin, no post/role lowers the role, and the user accepts it (4.7.2)."""
         if self._defaults.get(user) is not UserRole.ADMIN or user in self._declining:
             return False
         return all(act.role is UserRole.ADMIN for act in self._with_say(user))
@@ -261,7 +265,7 @@ class RoleHistory:
         return any(act.hash in self._kept and act.role is UserRole.ADMIN for act in self._with_say(user))
 
     def _note(self, user: bytes, timestamp_ms: int) -> None:
-        """Record a user's role if it changed."""
+        """Add the present role of `user` to the user's roles over time, if it changed at `timestamp_ms`."""
         role = self._resolve(user)
         if role is UserRole.ADMIN:
             self._admin_since.setdefault(user, timestamp_ms)
@@ -271,7 +275,7 @@ class RoleHistory:
     # --- one user ------------------------------------------------------------------------------------
 
     def _with_say(self, user: bytes) -> list[ModerationAct]:
-        """Return the actions that determine a role: the local user's if any, otherwise those of all users (4.2.5)."""
+        """Return the applied roles that count for `user`: those by the local user if any, otherwise all (4.2.5)."""
         acts = list(self._given.get(user, {}).values())
         return [act for act in acts if act.author == self._own] or acts
 

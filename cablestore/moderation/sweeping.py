@@ -76,10 +76,11 @@ def sweep(plan: Plan, moderation: AppliedModeration, reader: Reader) -> tuple[Ap
 def _remove_some(
     plan: Plan, drops: AppliedDrops, reader: Reader, key: bytes, place: bytes, most: int, most_size_bytes: int
 ) -> tuple[bytes | None, int, int]:
-    """Remove posts of one drop, starting at a position: up to `most` posts and about `most_size_bytes`.
+    """Remove the next posts of the drop with the key `key`: read up to `most` posts and about `most_size_bytes`.
 
-    Return the next position (None at the end), the number of posts that were read, and their size in bytes. A post that
-    an earlier drop of the plan removed is not removed again.
+    `place` is the position at which the previous batch ended, b"" for the first batch. Return the new position (None at
+    the end), the number of posts that were read, and the size of those that are still stored. A post that an earlier
+    drop of the plan removed is not removed again.
     """
     read = size_bytes = 0
     for row_key, digest in _rows_of(reader, key, place):
@@ -96,7 +97,10 @@ def _remove_some(
 
 
 def _rows_of(reader: Reader, key: bytes, place: bytes) -> Iterator[Row]:
-    """Yield the rows with the posts of a user, a channel or one post, after the row with the key `place`."""
+    """Return the rows (key, hash of a post) of the user, channel or post that the key `key` of a drop names.
+
+    For a user or a channel, only rows after the row with the key `place` are returned.
+    """
     if key.startswith(POST):
         return iter([(key, unhex(key[len(POST) :]))])
     if key.startswith(USER):
@@ -107,16 +111,17 @@ def _rows_of(reader: Reader, key: bytes, place: bytes) -> Iterator[Row]:
 
 
 def _remains(reader: Reader, post: Post, drop: Drop) -> _Remains:
-    """Return the local rows that remember a stored post."""
+    """Return the local rows that will remember `post`, a stored post that `drop` removes."""
     known = DroppedPost.of(post, drop.act, was_held=True)
     rows = known.rows() + _act_rows(post)
     return [*rows, known.head_row] if post.is_linkable and links.is_head(reader, post) else rows
 
 
 def remember_rejected(plan: Plan, post: Post, act: bytes | None) -> None:
-    """Remember a rejected post in local rows: its statement about roles, and if `act` drops it, its data and action.
+    """Remember data about a rejected post in local rows: its statement about roles if it is a post/info.
 
-    At most `limits.MAX_REJECTED_REMEMBERED` posts are remembered, and `limits.MAX_BLOCKED_ACTIONS` actions per user.
+    If it is dropped, `act` is the hash of the action that drops it. Then its fields are remembered too, for at most
+    `limits.MAX_REJECTED_REMEMBERED` posts, and its own action, for at most `limits.MAX_BLOCKED_ACTIONS` per user.
     """
     rows: _Remains = [] if act is None else _rejected_act_rows(plan.reader, post)
     count = rejected_count(plan.reader)
@@ -143,7 +148,7 @@ def _rejected_act_rows(reader: Reader, post: Post) -> _Remains:
 
 
 def forget(plan: Plan, known: DroppedPost) -> None:
-    """Remove the local rows of a remembered post, which may be stored again."""
+    """Remove the local rows that remember the post `known`, which is stored again, deleted or no longer dropped."""
     for name, key, _ in (*known.rows(), known.head_row):
         plan.set_local(name, key, None)
     if not known.was_held:
@@ -168,7 +173,7 @@ def bury_dropped(plan: Plan) -> list[ModerationAct]:
 
 
 def _unsay_act(plan: Plan, stone: Tombstone) -> Iterator[ModerationAct]:
-    """Yield the remembered action that a tombstone deletes, and forget it."""
+    """Yield the remembered action whose deletion `stone` records, if there is one, and remove its local row."""
     rows = plan.reader.prefix(local_key(ACT, stone.author.hex().encode() + b"!"))
     for key, record in [row for row in rows if row[0].endswith(stone.target_hex[:_HASH_DIGITS])]:
         plan.set_local(ACT, key[len(local_key(ACT)) :], None)

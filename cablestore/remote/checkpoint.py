@@ -44,7 +44,7 @@ def checkpoint(store: CableStore) -> Iterator[Path]:
 
 @contextmanager
 def readable(store: CableStore) -> Iterator[Reader]:
-    """Yield a reader of the present state of an open store. If another process has it open, read a checkpoint."""
+    """Yield a reader of the present state of an open store. If another process has it open, it reads a checkpoint."""
     if not isinstance(store, RemoteStore):
         with store.snapshot() as state:
             yield state.reader

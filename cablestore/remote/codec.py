@@ -32,7 +32,10 @@ _LISTS: Final = (list, Iterable, collections.abc.Sequence, collections.abc.Itera
 
 
 class Codec(NamedTuple):
-    """Codec of a type. `wire` is the type that msgspec reads; `down` and `up` convert to and from it, if needed."""
+    """Codec of a type. `wire` is the type that msgspec encodes and decodes.
+
+    `down` converts a value to `wire`, and `up` converts it back. They are None if no conversion is needed.
+    """
 
     wire: Any
     down: Convert | None = None
@@ -97,7 +100,7 @@ def _list_codec(origin: Any, item: Any, dialect: Dialect) -> Codec:
 
     def listed(values: Any) -> Any:
         if isinstance(values, str | bytes) or not isinstance(values, Iterable):
-            return values  # the method reports the error
+            return values  # unconverted: the called method then raises the error
         return list(values) if down is None else [down(each) for each in values]
 
     up = codec.up
@@ -127,7 +130,7 @@ def _tuple_codec(kinds: tuple[Any, ...], dialect: Dialect) -> Codec:
 
 
 def _record_codec(kind: Any, dialect: Dialect) -> Codec:
-    """Return the codec of a dataclass or NamedTuple with a field of a type unknown to msgspec."""
+    """Return the codec of a dataclass or NamedTuple for which `_is_known` returns False."""
     hints = get_type_hints(kind, None, _late_names())
     names = kind._fields if hasattr(kind, "_fields") else [each.name for each in dataclasses.fields(kind)]
     values = _tuple_codec(tuple(hints[name] for name in names), dialect)
@@ -152,7 +155,10 @@ def _union_codec(kinds: tuple[Any, ...], dialect: Dialect) -> Codec:
 
 
 def _one_of_codec(kinds: list[Any], dialect: Dialect, *, is_optional: bool) -> Codec:
-    """Return the codec of a union of classes. A value is encoded together with the name of its class."""
+    """Return the codec of a union of the classes `kinds`, and of None if `is_optional`.
+
+    A value is encoded together with the name of its class.
+    """
     codecs = {kind.__name__: codec_of(kind, dialect) for kind in kinds}
 
     def down(value: Any) -> Any:
@@ -174,7 +180,7 @@ def _is_record(kind: Any) -> bool:
 
 
 def _is_known(kind: Any) -> bool:
-    """Return True if msgspec can decode a class and all its fields directly."""
+    """Return True if msgspec can decode the class `kind` and all its fields directly, and no field contains a Post."""
     try:
         hints = get_type_hints(kind)
         if any(hint is Post for hint in _parts(hints.values())):
@@ -192,7 +198,10 @@ def _parts(hints: Iterable[Any]) -> Iterable[Any]:
 
 
 def _if(kind: type, convert: Convert) -> Convert:
-    """Return a function that converts only values of a class. The method reports an error for other values."""
+    """Return a function that applies `convert` to values of the class `kind`, and returns other values unchanged.
+
+    The called method then raises an error for these.
+    """
     return lambda value: convert(value) if isinstance(value, kind) else value
 
 
@@ -205,7 +214,7 @@ def _same(value: Any) -> Any:
 
 
 def _location(location: Any) -> str:
-    """Return a folder as a string. Paths are absolute, because the other process may have another working directory."""
+    """Return a folder as a URI or an absolute path: the other process may have another working directory."""
     folder = folder_of(location)
     return str(folder.path.absolute()) if folder.is_local else folder.full_uri
 

@@ -48,8 +48,8 @@ from cablestore.remote.node import WatchedNode
 
 _LOG: Final = logging.getLogger("cablestore.remote")
 _TICK_S: Final = 0.5
-"""Interval at which a wait is restarted. Python handles a Ctrl-C that arrives just before a wait only after the
-wait."""
+"""Maximum time of a single wait for a result. Waits are repeated, because Python handles a Ctrl-C that arrives just
+before a wait only after the wait."""
 _SILENT_TICKS: Final = 3
 """Ticks without a message after which a ping is sent, unless the timeout is short. After twice as many ticks, the
 silence is logged."""
@@ -92,13 +92,15 @@ class Link(ProcessBound):
         self._numbers = count(1)
         self._sending = threading.Lock()
         self._permits: SimpleQueue[None] = SimpleQueue()
-        """Permits for calls: one item for each further call that may run at the same time. Ctrl-C in a semaphore, which
-        is Python code, could leave it locked. In a queue, it costs at most one permit.
+        """Permits: one item for each further call that may run at the same time.
+
+        It replaces a semaphore, which is Python code: Ctrl-C could leave that locked. Here, Ctrl-C costs at most one
+        permit.
         """
         for _ in range(limits.MAX_REMOTE_CALLS):
             self._permits.put(None)
         self._change_lock = threading.RLock()
-        """Lock of `_changing`. Ctrl-C in `with _changing`, whose beginning is Python code, would leave it locked."""
+        """Lock of `_changing`. Acquire it directly: Ctrl-C at the start of `with _changing` could leave it locked."""
         self._changing = threading.Condition(self._change_lock)
         self._pending: dict[int, Pending] = {}
         self._abandoned = deque[int]()
@@ -188,7 +190,7 @@ class Link(ProcessBound):
             self._permits.put(None)
 
     def begin(self, method: str, arguments: msgspec.Raw, *, is_read: bool, snapshot: int = 0) -> Pending:
-        """Send a call. `next_of` returns its results."""
+        """Send a call, and do not wait for its result. Pass the returned object to `next_of` to get the results."""
         deadline_s = time.monotonic() + self._timeout_s
         pending = Pending(next(self._numbers), deadline_s, is_read=is_read)
         self._pending[pending.number] = pending
@@ -200,7 +202,7 @@ class Link(ProcessBound):
         return pending
 
     def next_of(self, pending: Pending) -> Answer:
-        """Wait for the next message for a call. Raises the call's error.
+        """Wait for the next message for the call `pending`, and return it. If it is an Error message, raise its error.
 
         Raises OwnerGoneError if the process ended or does not answer, and StoreClosedError after `close`.
         """
@@ -235,11 +237,14 @@ class Link(ProcessBound):
         return True
 
     def more(self, pending: Pending) -> None:
-        """Request further items of an iterator."""
+        """Request one further `Items` message of the iterator call `pending`."""
         self._send(More(pending.number))
 
     def abandon(self, number: int) -> None:
-        """Cancel a call, close an iterator or release a snapshot. Never blocks: the garbage collector may call it."""
+        """Cancel a call, close an iterator or release a snapshot, given the number of its call.
+
+        The cancellation is only queued: this never blocks, because the garbage collector may call it.
+        """
         self._pending.pop(number, None)
         self._abandoned.append(number)
         with suppress(OSError):
@@ -261,7 +266,7 @@ class Link(ProcessBound):
         sent: list[int] = []
         try:
             while sum(sent) < len(data):
-                sent.extend(map(self._connection.send, (data[sum(sent) :],)))  # counts before Ctrl-C is handled
+                sent.extend(map(self._connection.send, (data[sum(sent) :],)))  # adds the count before Ctrl-C is handled
         except OSError:
             raise
         except BaseException:
@@ -270,7 +275,10 @@ class Link(ProcessBound):
             raise
 
     def _cancels(self) -> bytes:
-        """Return the cancellations queued by `abandon` as frames. The next call may need their slots."""
+        """Remove the cancellations queued by `abandon`, and return them as frames.
+
+        They are sent before the next call, which may need the place of a cancelled call under a limit.
+        """
         cancels = b""
         while self._abandoned:
             cancels += frame(Cancel(self._abandoned.popleft()), limits.MAX_REMOTE_REQUEST_SIZE_BYTES)
@@ -281,7 +289,10 @@ class Link(ProcessBound):
             self._connection.shutdown(socket.SHUT_RDWR)
 
     def _check_life(self, pending: Pending, ticks: int) -> None:
-        """Send a ping after some ticks. Raises OwnerGoneError after the timeout."""
+        """Act on `ticks` waits without a message: send a ping, log the silence, or raise OwnerGoneError.
+
+        It is raised when the timeout of the link and the deadline of the call have passed.
+        """
         if ticks == max(1, min(_SILENT_TICKS, int(self._timeout_s / _TICK_S / 2))):
             self._send(Ping(0))
         elif ticks == 2 * _SILENT_TICKS:
@@ -302,7 +313,10 @@ class Link(ProcessBound):
         return self._is_open and not self.is_closed
 
     def watch(self, call: Callable[[], None], *, local: bool) -> Callable[[], None]:
-        """Call a function after each report. Return a function that unregisters it. See `CableStore.watch`."""
+        """Call `call` after each report of the store's state. Return a function that stops these calls.
+
+        `local` is explained in `CableStore.watch`.
+        """
 
         def unwatch() -> None:
             with self._change_lock:
@@ -422,7 +436,10 @@ def error_of(message: Error) -> CableStoreError:
 
 
 def _greet(connection: socket.socket, timeout_s: float) -> tuple[Offer, bytes]:
-    """Exchange the first lines. Return the other side's line and the bytes after it."""
+    """Send the first line, and receive the first line of the process that has the store open.
+
+    Return that line, and the bytes that were received after it.
+    """
     owner, received = unix_socket.owner_of(connection), b""
     connection.settimeout(_TICK_S)
     with suppress(ConnectionError):

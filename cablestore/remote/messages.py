@@ -60,7 +60,10 @@ def own_hello() -> Hello:
 
 
 def rejection(theirs: Hello | Offer, what: str) -> str:
-    """Return the reason why `theirs` is incompatible with this version, "" if it is compatible."""
+    """Return the reason why the other side's line `theirs` is incompatible with this version, "" if it is compatible.
+
+    `what` names the other side in the reason.
+    """
     low, high = theirs.versions
     if low <= VERSIONS[1] and high >= VERSIONS[0]:
         return ""
@@ -81,7 +84,7 @@ FirstT = TypeVar("FirstT", Hello, Offer)
 
 
 def read_line(raw: bytes, kind: type[FirstT]) -> FirstT | None:
-    """Decode a first line. Return None if it is malformed."""
+    """Decode a first line as a message of the class `kind`. Return None if it is malformed."""
     try:
         return msgspec.json.decode(raw, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -150,7 +153,7 @@ class Error(_Message, tag="error"):
 
 
 class Progressed(_Message, tag="progress"):
-    """Progress of a long call since the previous report."""
+    """Progress that a long call has made since its previous `Progressed` message."""
 
     count: int
 

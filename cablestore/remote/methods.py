@@ -114,7 +114,7 @@ def load_functions() -> None:
 
 
 def public(kind: type) -> list[str]:
-    """Return the public names of a class."""
+    """Return the names of the public methods and properties of the class `kind`."""
     return [name for name in dir(kind) if not name.startswith("_")]
 
 
@@ -151,13 +151,16 @@ class RemoteMethod:
         self._arguments: Final = codec_of(GenericAlias(tuple, tuple(kinds)), dialect) if kinds else Codec(tuple[()])
 
     def bind(self, args: tuple[Any, ...], more: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments of a call by name. Raises TypeError if the signature does not accept them."""
+        """Return by name the positional arguments `args` and the named arguments `more` of a call.
+
+        Raises TypeError if the signature does not accept them.
+        """
         given = self._signature.bind(*args, **more)
         given.apply_defaults()
         return given.arguments
 
     def write(self, given: Mapping[str, Any]) -> msgspec.Raw:
-        """Return the encoded arguments. Raises ArgumentError if an argument cannot be encoded."""
+        """Encode the arguments `given`, by name, for a Call message. Raises ArgumentError if one cannot be encoded."""
         values = [
             arguments.checked_time(name, value) if name.endswith("_ms") and isinstance(value, datetime) else value
             for name, value in ((name, given[name]) for name in self._names)
@@ -170,7 +173,7 @@ class RemoteMethod:
             _reject(given, error)
 
     def read(self, raw: msgspec.Raw) -> dict[str, Any]:
-        """Return the arguments of a frame by name.
+        """Decode the arguments of a Call message. Return them by name.
 
         Arguments of wrong types are returned unconverted: the method then raises the same error as for a caller in its
         process.
@@ -211,7 +214,7 @@ def _plain(raw: msgspec.Raw) -> Any:
 
 
 def _reject(given: Mapping[str, Any], error: Exception) -> NoReturn:
-    """Raise ArgumentError for the first argument of a wrong type or value."""
+    """Raise ArgumentError for the first argument in `given` that has a wrong type or value. `error` is the cause."""
     for name, value in given.items():
         if arguments.is_checked(name):
             arguments.check_given(**{name: value})

@@ -202,7 +202,7 @@ class WatchedNode:
                 call()
 
     def watch(self, call: Callable[[], None]) -> Callable[[], None]:
-        """Call a function after each change, in the thread that makes it. Return a function that unregisters it."""
+        """Call `call` after each change of the state, in the thread that makes it. Return a function to end this."""
 
         def unwatch() -> None:
             with self._changing:

@@ -46,7 +46,7 @@ _POLL_EVERY_S: Final = 0.05
 
 
 class _Calls(ProcessBound):
-    """Calls over a link to the methods of a store, or of the snapshot with this number."""
+    """Calls over a link to the methods of a store, or of its snapshot with the number `snapshot` if that is not 0."""
 
     def __init__(self, link: Link, snapshot: int = 0) -> None:
         self.link: Final = link
@@ -56,7 +56,10 @@ class _Calls(ProcessBound):
         """True after the snapshot was closed."""
 
     def run(self, name: str, args: tuple[Any, ...] = (), more: Mapping[str, Any] | None = None) -> Any:
-        """Call a method, or read a property."""
+        """Call the method `name` with the arguments `args` and the named arguments `more`. Return its result.
+
+        A property is read in the same way, without arguments.
+        """
         if self.is_released:
             raise StoreClosedError("the store, or this snapshot of it, is closed")
         method = method_of(name, self.dialect)
@@ -114,7 +117,7 @@ class RemoteItems(Iterator[T], Generic[T]):
                 self._link.more(self._pending)
 
     def when_ready(self, call: Callable[[], None]) -> None:
-        """Call a function, in the receiving thread, whenever `next_part` can return without waiting."""
+        """Call `call` in the receiving thread after each message for this iterator. `next_part` then does not wait."""
         self._pending.notify = call
 
     @property
@@ -123,7 +126,7 @@ class RemoteItems(Iterator[T], Generic[T]):
         return bool(self._items) or self._is_over or not self._pending.received.empty()
 
     def next_part(self) -> list[T]:
-        """Return the next items, or [] at the end. Wait for the first item."""
+        """Return the next items that have arrived, or [] at the end. If there are none yet, wait for a message."""
         while not self._items and not self._is_over:
             self._take()
         found = list(self._items)
@@ -146,7 +149,10 @@ class RemoteItems(Iterator[T], Generic[T]):
 
 
 def _remote_class(space: str, kind: type) -> type:
-    """Return a class with the public methods of another class, each of which calls the other process."""
+    """Return a class with the public methods of the class `kind`. Each method calls the other process.
+
+    `space` is the prefix of the method names: see `methods.SPACES`.
+    """
     members = {name: _member(f"{space}.{name}" if space else name, kind) for name in public(kind)}
     return type(f"_Remote{kind.__name__}", (ProcessBound,), members)
 
@@ -337,7 +343,10 @@ class RemoteStore(_Store, Closable, ProcessBound):
 
 
 def _parts(found: Iterable[list[bytes]]) -> Iterator[list[bytes]]:
-    """Join batches to parts of about REMOTE_INGEST_SIZE_BYTES. A part contains whole batches, which do not change."""
+    """Join the batches in `found` to parts of at least REMOTE_INGEST_SIZE_BYTES, without splitting a batch.
+
+    The last part may be smaller.
+    """
     part: list[bytes] = []
     total = 0
     for batch in found:

@@ -31,8 +31,8 @@ _DESCRIPTORS: Final = Path("/proc/self/fd")
 """Folder on Linux with a link to each open file."""
 _TIMEVAL: Final = struct.Struct("ll")
 _CONNECT_TIMEOUT: Final = _TIMEVAL.pack(1, 500_000)
-"""Connection timeout in seconds and microseconds. A stopped process accepts only as many connections as its queue
-holds."""
+"""Connection timeout, in seconds and microseconds. It matters if the other process is stopped and its queue of
+connections is full."""
 _NO_TIMEOUT: Final = _TIMEVAL.pack(0, 0)
 
 
@@ -91,7 +91,7 @@ def connect(folder: Path) -> socket.socket | None:
 
 @contextmanager
 def short_address(path: Path) -> Iterator[str]:
-    """Yield a path of the socket that fits into an address, even if the path of its folder is long."""
+    """Yield a path of the socket `path` that is short enough for an address. It is valid within the context."""
     if len(os.fsencode(path)) <= _MAX_ADDRESS_SIZE_BYTES:
         yield str(path)
     elif _DESCRIPTORS.is_dir():

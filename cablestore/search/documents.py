@@ -18,7 +18,7 @@ from cablestore.protocol.varint import read_varint
 from cablestore.search.words import prepared
 
 PREFIX_SIZE_BYTES: Final = 8
-"""Number of bytes that the index contains of a post's hash, a channel's hash or a public key."""
+"""Number of leading bytes of a post's hash, a channel's hash or a public key that the index contains."""
 TIE_BITS: Final = 4
 """Bits of an id after the milliseconds, for texts of the same time."""
 MAX_ID: Final = (limits.MAX_TIMESTAMP_MS + 1 << TIE_BITS) - 1
@@ -66,22 +66,25 @@ def id_of(document: Document) -> int:
 
 
 def with_id(document: Document, number: int) -> Document:
-    """Return a document with another id."""
+    """Return a copy of a document with the id `number`."""
     return Document(b"%019d" % number + document[HASH.start :])
 
 
 def place_of(own_id: int, prefix: bytes) -> int:
-    """Return the position of a text among all texts: by time and hash, independent of its number in FTS5."""
+    """Return the position of a text among all texts, in order of time and hash.
+
+    `own_id` is the id by its time and hash, even if FTS5 uses another number. `prefix` is the beginning of its hash.
+    """
     return own_id << _HASH_BITS | int.from_bytes(prefix)
 
 
 def hash_at(place: int) -> bytes:
-    """Return the beginning of the hash of the text at a position."""
+    """Return the beginning of the hash of the text at the position `place`: see `place_of`."""
     return (place & (1 << _HASH_BITS) - 1).to_bytes(PREFIX_SIZE_BYTES)
 
 
 def id_at(place: int) -> int:
-    """Return the id of the text at a position if no other text has this id."""
+    """Return the `own_id` of the text at the position `place`: see `place_of`."""
     return place >> _HASH_BITS
 
 
@@ -103,5 +106,5 @@ def author_word(public_key: bytes) -> str:
 
 
 def id_floor(timestamp_ms: int) -> int:
-    """Return the smallest id of a text with this timestamp."""
+    """Return the smallest own id of a text with this timestamp, limited to 0 ... MAX_ID + 1."""
     return max(0, min(timestamp_ms << TIE_BITS, MAX_ID + 1))

@@ -24,7 +24,7 @@ class Excerpt:
     marks: tuple[tuple[int, int], ...]
 
     def parts(self) -> list[tuple[str, bool]]:
-        """Return the text in parts, each with True if it is a match."""
+        """Return the text split at `marks`: (part, True if the part is a match), in order, without empty parts."""
         found, at = list[tuple[str, bool]](), 0
         for start, end in self.marks:
             found += [(self.text[at:start], False), (self.text[start:end], True)]
@@ -33,7 +33,7 @@ class Excerpt:
 
 
 def merged(places: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Return ranges in order, with overlapping or adjacent ranges merged."""
+    """Return the ranges (begin, end) in `places`, sorted. Overlapping or adjacent ranges become one."""
     found: list[tuple[int, int]] = []
     for start, end in sorted(places):
         if found and start <= found[-1][1]:
@@ -44,7 +44,7 @@ def merged(places: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
 
 
 def excerpt_of(text: str, marks: tuple[tuple[int, int], ...]) -> Excerpt:
-    """Return the part of a text around its first match."""
+    """Return the part of a text around its first match. `marks` are (begin, end) of the matches in `text`, in order."""
     first = marks[0][0] if marks else 0
     start = 0 if len(text) <= EXCERPT_CHARACTERS else max(0, min(first - _BEFORE, len(text) - EXCERPT_CHARACTERS))
     end = min(len(text), start + EXCERPT_CHARACTERS)

@@ -119,7 +119,11 @@ class SearchIndex(ProcessBound):
 
     @contextmanager
     def _locked(self) -> Iterator[IndexTable]:
-        """Acquire the lock, and open the file if necessary. A damaged file is discarded."""
+        """Acquire the lock, open the file if necessary, and yield the table.
+
+        If the file turns out to be damaged, replaces it by an empty index and raises IndexThrownAwayError, or raises
+        StorageError for a read-only store.
+        """
         with naming_extras("search needs"):
             from cablestore.search.table import DamagedIndexError, IndexTable  # noqa: PLC0415 - an extra installs apsw
         with self._lock:
@@ -186,9 +190,9 @@ class SearchIndex(ProcessBound):
                 raise _unusable(f"it lacks about {left:,} posts and events")
 
     def _require_fit(self, known: IndexState, reader: Reader) -> bool:
-        """Discard the index if it belongs to another database, or if the log differs from the log that was indexed.
+        """Begin a new index if the index is new or does not match `reader`: another database or another arrival log.
 
-        Returns True if the index matches afterwards, False if another thread changed it meanwhile.
+        `known` is the state of the index. Returns False, and does nothing, if another thread changed it meanwhile.
         """
         if known.source == reader.generation and is_shared(reader, known.position, known.mark):
             return True
@@ -205,16 +209,17 @@ class SearchIndex(ProcessBound):
         return True
 
     def _follow(self, reader: Reader, until: float | None, progress: Progress, purges: int | None) -> int | None:
-        """Run steps until all posts are indexed or the time is over.
+        """Run steps until the index is up to date with `reader`, or until the time `until`. None means no time limit.
 
-        Returns the approximate number of remaining posts, None if the steps need a newer state of the store.
+        At most `purges` steps merge parts of the index. Returns the approximate number of remaining posts, None if the
+        index is newer than the state of `reader`.
         """
         last, purged = arrival_log.next_sequence(reader) - 1, 0
         while True:
             with self._locked() as table:
                 known, must_purge = table.state(), table.must_purge()
             if known.read_to is not None:
-                if known.position > last:  # another thread began with posts that this state lacks
+                if known.position > last:  # another thread began the index from a newer state than `reader`
                     return None
                 self._read_posts(reader, known, until, progress)
             elif known.position < last:
@@ -231,14 +236,16 @@ class SearchIndex(ProcessBound):
                 return self._left(reader, last)
 
     def _left(self, reader: Reader, last: int) -> int:
-        """Return the approximate number of posts and log entries that are not indexed yet."""
+        """Return the approximate number of posts, and of log entries up to number `last`, that are not indexed yet."""
         with self._locked() as table:
             known = table.state()
         left = max(0, last - known.position)
         return left if known.read_to is None else left + _unread(reader, known.read_to)
 
     def _read_posts(self, reader: Reader, known: IndexState, until: float | None, progress: Progress) -> None:
-        """Index posts, at least one step, until all are read, the time is over or another thread was faster.
+        """Index posts in order of hashes until all are read, the time is over or another thread wrote the same step.
+
+        At least one step is read, even if the time is over.
 
         While SQLite writes one step, the next step is read: writing takes two thirds of the time, and runs without
         Python's lock.
@@ -260,7 +267,10 @@ class SearchIndex(ProcessBound):
                 known = following
 
     def _next_posts(self, reader: Reader, known: IndexState, most: int) -> tuple[list[Document | None], IndexState]:
-        """Return the posts of one step, and the state after it."""
+        """Return the documents of the next up to `most` posts, and the state of the index after they are added.
+
+        The document of a post that is not a text is None.
+        """
         start = DATA_PREFIX + known.read_to.encode() + b"\x00" if known.read_to else DATA_PREFIX
         docs, key, size, prefix_size = list[Document | None](), b"", 0, len(DATA_PREFIX)
         for key, raw in islice(reader.scan(start, after_prefix(DATA_PREFIX)), most):
@@ -281,7 +291,7 @@ class SearchIndex(ProcessBound):
                 removed.append(digest)
             else:
                 docs.append(document_of(hash_hex, raw, self._dialect))
-        # If the end of the log is lost, no entries remain: continue after the lost entries.
+        # If the store lost the end of its log, no entries are found: continue at the next entry that it will write.
         position = entries[-1].sequence if entries else arrival_log.next_sequence(reader) - 1
         self._write(known, known._replace(position=position, mark=mark_at(reader, position)), docs, removed)
         return len(entries)
@@ -289,7 +299,10 @@ class SearchIndex(ProcessBound):
     def _write(
         self, known: IndexState, following: IndexState, docs: list[Document | None], removed: list[bytes]
     ) -> bool:
-        """Write one step, unless another thread was faster. Return True if it was written."""
+        """Add `docs`, remove the texts with the hashes `removed`, and set the state `following`, in one transaction.
+
+        If the state is no longer `known`, because another thread wrote a step, write nothing. Return True if written.
+        """
         with self._locked() as table:
             fits = table.state() == known
             if fits:
@@ -306,24 +319,30 @@ class SearchIndex(ProcessBound):
             return Question(terms_of(text, table.tokenize), channel, author, start_ms, end_ms)
 
     def newest(self, question: Question, before: int | None, number: int) -> list[int]:
-        """Return up to `number` positions of matching texts before a position, the newest first."""
+        """Return the positions of up to `number` matching texts, newest first, only below `before` if it is given."""
         with self._locked() as table:
             return table.newest(question.expression, *question.ids, before, number)
 
     def ranked(self, question: Question, skipped: int, number: int) -> list[int]:
-        """Return `number` positions after `skipped`, the best first, among the newest `limits.MAX_SEARCH_RANKED` matches."""
+        """Return the positions of up to `number` matching texts, best first, without the best `skipped`.
+
+        Only the newest `limits.MAX_SEARCH_RANKED` matches are ranked.
+        """
         with self._locked() as table:
             return table.ranked(question.expression, *question.ids, skipped, number, limits.MAX_SEARCH_RANKED)
 
     def marks(self, question: Question, texts: list[str]) -> list[Iterator[tuple[int, int]]]:
-        """Return begin and end of each match in each text. The lock is acquired once, because a step may hold it."""
+        """Return, for each of `texts`, an iterator over (begin, end) of its matches.
+
+        The lock is acquired once for all texts, because each time a step of catching up may hold it.
+        """
         with self._locked() as table:
             words = [words_of(text, table.tokenize) for text in texts]
         return [matches(question.terms, found) for found in words]
 
 
 def _unusable(why: str) -> StorageError:
-    """Return the error for an index that cannot be built or updated, because the store is read-only."""
+    """Return the error for an index that a read-only store would have to build or update. `why` is the reason."""
     return StorageError(
         f"cannot use the search index: {why}. A read-only store cannot rebuild the index. Open the store for writing, "
         "or copy the store to another disk and search there"
@@ -331,11 +350,11 @@ def _unusable(why: str) -> StorageError:
 
 
 def _unread(reader: Reader, read_to: str) -> int:
-    """Return the approximate number of posts after a hash, in order of hashes."""
+    """Return the approximate number of posts, at least 1, whose hashes follow the hash `read_to`."""
     posts = decode_sizes(reader.get(SIZES_KEY)).get("data", NO_SIZE)[0]
     return max(1, round(posts * (1 - fraction_before(read_to.encode()))))
 
 
 def _step(until: float | None) -> int:
-    """Return the number of posts or log entries for the next step."""
+    """Return the maximum number of posts or log entries in the next step: fewer if there is a time limit `until`."""
     return _POSTS_READ if until is None else max(1, _POSTS_READ // _HURRIED)

@@ -60,7 +60,7 @@ class PageSums:
         self._sums: list[int] = []
         self._salt = _NO_SALT
         self._seen: tuple[int, int, int] | None = None
-        """Inode, size and modification time of the file after the last checkpoint."""
+        """Inode, size and modification time of the index file when its sums were last written or verified."""
 
     # --- opening -------------------------------------------------------------------------------
 
@@ -116,7 +116,7 @@ class PageSums:
     # --- writing -------------------------------------------------------------------------------
 
     def begin(self, connection: apsw.Connection) -> None:
-        """Create the sums of a new file."""
+        """Copy the log of a new index to its file, and create the sums of all pages."""
         self._page_size_bytes = connection.pragma("page_size")
         self._copy(connection, apsw.SQLITE_CHECKPOINT_FULL)
         self._take([])
@@ -145,7 +145,7 @@ class PageSums:
         self._copy(connection, apsw.SQLITE_CHECKPOINT_TRUNCATE)
 
     def remove_empty_log(self) -> None:
-        """Remove the log after SQLite closed the file, if a checkpoint emptied it."""
+        """Remove the log if it is empty. Call this after SQLite closed the index file."""
         if not self._log_size_bytes():
             self._log.unlink(missing_ok=True)
 
@@ -156,7 +156,10 @@ class PageSums:
             raise apsw.BusyError(f"{copied} of {frames} pages were copied")
 
     def _take(self, copied: list[int]) -> None:
-        """Compute the sums of copied and new pages from the file, which SQLite has just written, and store them."""
+        """Compute the sums of pages that SQLite has just written to the index file, and store them.
+
+        These are the pages `copied` from the log, and the pages that were added at the end of the file.
+        """
         before, count = len(self._sums), self._file.stat().st_size // self._page_size_bytes
         self._sums = [*self._sums[:count], *([0] * (count - before))]
         pages = sorted({*(page for page in copied if 0 <= page < count), *range(before, count)})
@@ -175,7 +178,7 @@ class PageSums:
     # --- reading -------------------------------------------------------------------------------
 
     def _sums_in_file(self, pages: list[int]) -> Iterator[int]:
-        """Yield the sums of these pages, counted from 0 and in order, as computed from the file."""
+        """Compute and yield the CRC-32 of each of `pages` in the index file. `pages` are numbers from 0, sorted."""
         size = self._page_size_bytes
         with self._file.open("rb", buffering=size * _READ_AT_ONCE_PAGES) as file:
             at = 0
@@ -192,7 +195,7 @@ class PageSums:
             return 0
 
     def _log_sum(self, size_bytes: int) -> int:
-        """Return the CRC-32 of the beginning of the log, or 0 if the log is shorter."""
+        """Return the CRC-32 of the first `size_bytes` of the log, 0 if the log is shorter."""
         found = 0
         with suppress(FileNotFoundError), self._log.open("rb") as log:
             if os.fstat(log.fileno()).st_size >= size_bytes:
@@ -208,7 +211,10 @@ class PageSums:
         return _NO_SALT
 
     def _pages_in_log(self, size_bytes: int) -> list[int]:
-        """Return the pages in the log, counted from 0. Additional frames of failed transactions are harmless."""
+        """Return the sorted numbers, from 0, of the pages in the first `size_bytes` of the log.
+
+        Pages of failed transactions may be included. They are harmless: their sums are only computed again.
+        """
         pages = set()
         with self._log.open("rb") as log:
             step = _FRAME_HEADER_SIZE_BYTES + self._page_size_bytes

@@ -58,7 +58,7 @@ _VERSION: Final = 4
 _MERGED_PAGES: Final = 500
 """Pages of FTS5 that one step of `purge` writes: 2 MB, about 70 ms."""
 _MERGES: Final = {"automerge": (16, 4), "crisismerge": (64, 16)}
-"""Options of FTS5 for merging parts: during the initial build, and later."""
+"""Options of FTS5 for merging parts, each with its values during the initial build and afterwards."""
 _NOT_BEGUN, _BEGUN, _AGAIN = 1, 2, 3
 _SCHEMA: Final = f"""
     CREATE TABLE docs(id INTEGER PRIMARY KEY, hash BLOB NOT NULL UNIQUE, own INTEGER);
@@ -142,7 +142,7 @@ class IndexTable(ProcessBound):
         bind(self)
 
     def _native_parts(self) -> Iterable[object]:
-        """Return the connection and apsw: destroying either would close the connection and remove SQLite's log."""
+        """Return objects that a forked child must not destroy: that would close the connection and remove the log."""
         return self._connection, apsw
 
     def _open(self) -> None:
@@ -237,7 +237,7 @@ class IndexTable(ProcessBound):
             self._connection.close(force=True)
 
     def _commit_is_done(self) -> None:
-        """Run a checkpoint if one is due after a commit, or record the log that belongs to the file."""
+        """Run a checkpoint if one is due, otherwise record which log belongs to the file. Called after each commit."""
         if self._sums is not None and self._sums.is_due():
             self._sums.checkpoint(self._connection)
         elif self._sums is not None:
@@ -256,7 +256,7 @@ class IndexTable(ProcessBound):
             with self._connection:
                 is_made = state.read_to is None and self.state().read_to is not None
                 self._remove(removed)
-                self._add(sorted(docs))  # FTS5 writes a part to the disk before an id that is smaller than the last
+                self._add(sorted(docs))  # if an id is below the previous id, FTS5 writes a part to the disk
                 self._query("UPDATE state SET source = ?, position = ?, mark = ?, read_to = ?", *state)
                 if is_made:
                     for name, (_, later) in _MERGES.items():
@@ -275,12 +275,15 @@ class IndexTable(ProcessBound):
         self._insert(_ADD_WORDS, docs)
 
     def _insert(self, sql: str, docs: list[Document]) -> None:
-        """Insert all documents in one call, during which other threads run."""
+        """Run the statement `sql` for all documents in one call, during which other threads run."""
         if docs:
             self._connection.execute(sql, (apsw.carray(tuple(docs)),))
 
     def _placed(self, docs: list[Document]) -> list[Document]:
-        """Assign ids to texts, and return the texts that were not indexed yet, with their ids."""
+        """Add rows to `docs` for the texts that are not indexed yet. Return these texts, sorted by id.
+
+        A text whose id is taken gets a free id.
+        """
         by_id = {id_of(doc): doc for doc in docs}
         rows = [(number, doc[HASH]) for number, doc in by_id.items()]
         inserted = self._connection.executemany("INSERT OR IGNORE INTO docs(id, hash) VALUES(?, ?) RETURNING id", rows)
@@ -290,7 +293,10 @@ class IndexTable(ProcessBound):
         return sorted([*added, *(with_id(doc, self._free_id(doc)) for doc in left)])
 
     def _free_id(self, doc: Document) -> int:
-        """Assign a free id above a text's own id, which is taken. The distance grows with the number of taken ids."""
+        """Add a row for a text whose own id is taken, with a random free id above it, and return this id.
+
+        The range of random ids is doubled until a free id is found.
+        """
         own = id_of(doc)
         for bits in range(TIE_BITS, 62):
             number = own + secrets.randbelow(1 << bits)
@@ -318,12 +324,18 @@ class IndexTable(ProcessBound):
     # --- removed words -------------------------------------------------------------------------
 
     def must_purge(self) -> bool:
-        """Return True if parts must be merged: the file may contain words of removed texts, or was just built."""
+        """Return True if parts of the index must be merged, by calls of `purge`.
+
+        This is necessary to delete the words of removed texts, and after the initial build, which makes many parts.
+        """
         with _errors():
             return bool(self._query("SELECT purge FROM state")[0][0])
 
     def purge(self) -> None:
-        """Merge some parts of the index, to delete the words of removed texts. Call it until `must_purge` is False."""
+        """Run one step of merging parts of the index. Call it until `must_purge` returns False.
+
+        The last step also removes the deleted words from SQLite's log.
+        """
         connection = self._connection
         with _errors():
             with connection:
@@ -342,11 +354,14 @@ class IndexTable(ProcessBound):
     # --- searching -----------------------------------------------------------------------------
 
     def tokenize(self, data: bytes) -> list[tuple[int, int, str]]:
-        """Return offset, end and word of each word in UTF-8."""
+        """Return (offset, end, word) for each word of `data`, which is UTF-8. Offsets are in bytes."""
         return cast(list[tuple[int, int, str]], self._tokenizer(data, apsw.FTS5_TOKENIZE_QUERY, None))
 
     def newest(self, expression: str, start: int, stop: int, before: int | None, number: int) -> list[int]:
-        """Return the positions of matching texts with start <= own id < stop, before a position, the newest first."""
+        """Return the positions of up to `number` texts that match `expression`, newest first.
+
+        Only texts with `start` <= own id < `stop` are searched, and only below the position `before` if it is given.
+        """
         places, waiting = list[int](), list[int]()
         with _errors():
             end = stop if before is None else min(stop, id_at(before) + 1)
@@ -356,7 +371,7 @@ class IndexTable(ProcessBound):
                     place = self._place(found)
                     if id_at(place) < end and (before is None or place < before):
                         heappush(waiting, -place)
-                    # All other texts have smaller ids, and their own ids are at most as large.
+                    # The remaining rows have smaller ids than `found`, and an own id is never above the id.
                     while waiting and id_at(-waiting[0]) >= found and len(places) < number:
                         places.append(-heappop(waiting))
                     if len(places) == number:
@@ -364,7 +379,10 @@ class IndexTable(ProcessBound):
         return [*places, *(-place for place in sorted(waiting))][:number]
 
     def ranked(self, expression: str, start: int, stop: int, skipped: int, number: int, most: int) -> list[int]:
-        """Return positions as `newest` does, but the best first, after `skipped`, among the `most` newest matches."""
+        """Return the positions of up to `number` texts that match `expression`, best first, without the best `skipped`.
+
+        Only texts with `start` <= own id < `stop` are searched, and only the `most` newest matches are ranked.
+        """
         with _errors():
             farthest = self._farthest()
             sql, values = (_RANKED_MOVED, (stop + farthest, stop)) if farthest else (_RANKED, (stop,))
@@ -372,7 +390,7 @@ class IndexTable(ProcessBound):
             return [self._place(number) for (number,) in found]
 
     def _farthest(self) -> int:
-        """Return the maximum distance between the id of a text and the id by its time and hash."""
+        """Return the maximum of id - own id over all texts, 0 if no id was taken."""
         return int(self._query("SELECT max(id - own) FROM docs WHERE own IS NOT NULL")[0][0] or 0)
 
     def _place(self, number: int) -> int:

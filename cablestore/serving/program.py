@@ -66,7 +66,10 @@ class ServedProgram:
         node: WatchedNode,
         slow_reader_s: float,
     ) -> None:
-        """`writes` returns the number of writes for the reports."""
+        """`writes` returns the number of writes, and `node` has the state of the node. The reports contain both.
+
+        A program that does not read for `slow_reader_s` is disconnected.
+        """
         self._slow_reader_s = slow_reader_s
         self._blocking = store
         self._store = AsyncCableStore(store)
@@ -134,7 +137,10 @@ class ServedProgram:
                 self._write(Pong(message.number))
 
     def _excess(self, call: Call) -> str:
-        """Return the reason for rejecting a call before it begins, or ""."""
+        """Return the reason why `call` must be rejected before it begins: its number is in use, or a limit is reached.
+
+        Returns "" if the call may begin.
+        """
         if call.number in self._calls or call.number in self._snapshots:
             return f"the call number {call.number} is in use"
         if call.method == _SNAPSHOT and len(self._snapshots) >= limits.MAX_REMOTE_SNAPSHOTS:
@@ -281,7 +287,7 @@ class _Progress:
         self._next_s = 0.0
 
     def add(self, count: int) -> None:
-        """Add to the progress. Called on the loop."""
+        """Add `count` to the progress, and report it if the last report is long enough ago. Called on the loop."""
         self._count += count
         if time.monotonic() >= self._next_s:
             self.flush()

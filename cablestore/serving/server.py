@@ -70,7 +70,7 @@ class StoreServer(Closable, ProcessBound):
         return [number for number in (*listener, *(each.fileno for each in self._programs)) if number >= 0]
 
     def adopt(self, connection: socket.socket) -> None:
-        """Serve a copy of a connection. Thread-safe."""
+        """Serve the program at the other end of `connection`. The connection is duplicated. Thread-safe."""
         copy = connection.dup()
         self._loop.call_soon_threadsafe(lambda: self._begin(self._greet(copy), copy))
 
@@ -103,7 +103,7 @@ class StoreServer(Closable, ProcessBound):
                 self._listener.close()
 
     def _begin(self, work: Coroutine[Any, Any, None], connection: socket.socket | None = None) -> None:
-        """Start a task. If it is cancelled, perhaps before it runs, the connection is closed."""
+        """Run `work` in a task. If the task is cancelled, perhaps before it runs, `connection` is closed."""
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

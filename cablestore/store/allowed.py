@@ -13,7 +13,7 @@ from cablestore.protocol.body import BLOCK, LOCAL_ONLY, MODERATION, UNBLOCK, Blo
 from cablestore.views.acts import act_in, has_declined
 
 _BLOCKS_FROM: Final = 100
-"""Offset added to the types post/block and post/unblock, so that they differ from the numbers of all actions."""
+"""Offset added to the type numbers of post/block and post/unblock, so that they differ from all action numbers."""
 BLOCKS: Final = frozenset({_BLOCKS_FROM + BLOCK, _BLOCKS_FROM + UNBLOCK})
 
 
@@ -89,9 +89,9 @@ def _does(act: ModerationAct) -> bool:
 def private_doings(
     reader: Reader, own_key: bytes | None, types: Container[int], targets: Iterable[bytes], context: str | None
 ) -> list[ModerationAct]:
-    """Return the user's private actions of the given `types` that are in force for any of `targets`.
+    """Return the private actions by which the user hides, drops or blocks any of `targets`, if not undone since.
 
-    `context` is a channel, or None for the whole cabal.
+    Only actions of the given `types` in exactly this `context` count: a channel, or None for the whole cabal.
     """
     wanted = set(targets)
     latest: dict[bytes, ModerationAct] = {}

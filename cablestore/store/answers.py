@@ -40,13 +40,13 @@ def post_request(reader: Reader, hashes: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _staying(reader: Reader, hashes: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the hashes, except those of dropped posts that are not removed yet."""
+    """Yield the hashes in `hashes`, except those of dropped posts that are still stored."""
     going = _going(reader)
     return (digest for digest in hashes if not _is_going(reader, going, digest)) if going else hashes
 
 
 def _going(reader: Reader) -> AppliedDrops:
-    """Return the drops that still have posts to remove. Other drops are not read, because there may be many."""
+    """Return the drops whose posts are not all removed yet. Other drops are not read, because there may be many."""
     return _NO_DROPS if reader.local(SWEPT, b"") is not None else AppliedDrops.under_way(reader)
 
 
@@ -140,8 +140,8 @@ def moderation_state(reader: Reader, channels: Iterable[str], oldest_ms: int = 0
 def concerns_moderation(post: Post, channels: frozenset[str], oldest_ms: int, dialect: Dialect) -> bool:
     """Return True if a new post matches a live Moderation State Request (moderation.md 5.2.1.1, future = 1).
 
-    Type, channel and time are compared as in `moderation_state`. `is_relevant_moderation` also checks whether the post
-    was undone, and whether its recipient declines roles.
+    `channels` and `oldest_ms` are those of the request. It is not checked here whether the post was undone or its
+    recipient declines roles: see `is_relevant_moderation`.
     """
     if post.type not in MODERATION_TYPES or post.is_local_only:
         return False
@@ -161,8 +161,8 @@ def is_relevant_moderation(reader: Reader, post: Post) -> bool:
 def worth_requesting(reader: Reader, hashes: Iterable[bytes]) -> Iterator[bytes]:
     """Yield the hashes of a response that this store should request, each once.
 
-    Skips stored posts, dropped posts, and posts whose deletion is confirmed. An action may drop a post before it
-    arrives (moderation.md 4.4.6).
+    Skips stored posts, posts whose deletion is confirmed, and dropped posts, including posts that an action dropped
+    before they arrived (moderation.md 4.4.6).
     """
     remembers = next(reader.local_rows(DROPPED), None) is not None
     for digest in dict.fromkeys(hashes):

@@ -27,7 +27,7 @@ class Composer:
         self._identity = store_identity
         self._clock = clock
         self._last_ms: int | None = None
-        """Time of the user's last post, None if it must be read. Posts dated far ahead of the clock do not count."""
+        """Time of the user's last post that is not far ahead of the clock. None if it must be read from the store."""
 
     @property
     def own_key(self) -> bytes | None:
@@ -86,7 +86,7 @@ class Composer:
         return [post]
 
     def note_ingested(self, posts: Iterable[Post], verdicts: Iterable[Verdict]) -> None:
-        """Call `forget` if a post of the user was ingested and accepted, such as a post from another device."""
+        """Call `forget` if one of `posts` is the user's, such as a post from another device, and was accepted."""
         own_key = self._identity.known_key
         for post, verdict in zip(posts, verdicts, strict=True):
             if post.author == own_key and verdict is Verdict.ACCEPTED:
@@ -124,9 +124,10 @@ def _signed(reader: Reader, body: Body, heads: tuple[bytes, ...], timestamp_ms: 
 
 
 def changed_info(info: Info, *, name: str | None, accept_role: bool | None, others: Mapping[str, bytes | None]) -> Info:
-    """Return an info with some pairs changed. `name=""` removes the name, and None as a value in `others` its key.
+    """Return `info` with the given values. A `name` or `accept_role` of None leaves the value unchanged.
 
-    Raises ArgumentError for a key in `others` that has an argument of its own: its value would override the argument.
+    The name "" removes the name, and None as the value of a key in `others` removes the key. Raises ArgumentError if
+    `others` contains a key that has an argument of its own.
     """
     for key, argument in (("name", "name"), ("accept-role", "accept_role")):
         if key in others:

@@ -64,7 +64,10 @@ def known_skeleton(reader: Reader, digest: bytes) -> Skeleton | None:
 
 
 def _place(digest: bytes, nodes: dict[bytes, Skeleton], places: dict[bytes, tuple[int, int]]) -> None:
-    """Compute (effective time, steps) of a post and of all posts that it links to. Iterative: chains may be long."""
+    """Add (effective time, steps) to `places` for a post and for all posts in `nodes` that it reaches by links.
+
+    Iterative, because chains of links may be longer than Python's stack.
+    """
     stack, entered = [digest], set[bytes]()  # unsigned skeletons of deleted posts may contain cycles
     while stack:
         current = stack[-1]

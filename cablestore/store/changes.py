@@ -181,10 +181,9 @@ def is_of(change: Change, channel: str) -> bool:
 
 
 def change_of_local_row(name: bytes, key: bytes) -> Change | None:
-    """Return the change to report for a changed local row, None if clients do not need it.
+    """Return the change to report for the changed local row `!local!<name>!<key>`, None if clients do not need it.
 
-    `name` is the name of the row, and `key` is the rest of its key. Callers pass only rows that
-    `Plan.set_local(..., noted=True)` wrote.
+    Callers pass only rows that `Plan.set_local(..., noted=True)` wrote.
     """
     if name in (SEED, DECIDED):
         return ModerationChanged(None)

@@ -67,7 +67,10 @@ def channel_graph(reader: Reader, channel: str, limit: int, start_ms: int, end_m
 
 
 def _newest(reader: Reader, channel: str, start: bytes, stop: bytes) -> Iterator[bytes]:
-    """Yield the hashes of a channel's posts, newest first, without deletions."""
+    """Yield the hashes of a channel's posts between two positions, newest first, without deletions.
+
+    `start` and `stop` (excluded) are times in key format.
+    """
     prefixes = (messages.PREFIX, sync.ID_PREFIX)
     found = [_backwards(reader, prefix + escape(channel) + b"!", start, stop) for prefix in prefixes]
     for place, digest in merge(*found, reverse=True):
@@ -83,7 +86,10 @@ def _backwards(reader: Reader, group: bytes, start: bytes, stop: bytes) -> Itera
 def _add_absent(
     reader: Reader, nodes: dict[bytes, GraphNode], heads: frozenset[bytes], limit: int, start_ms: int
 ) -> None:
-    """Add the absent posts to which the nodes link, directly or through each other, up to `limit` nodes."""
+    """Add absent posts to `nodes` until it has `limit` nodes: those to which a node links, directly or through others.
+
+    Links of absent posts dated before `start_ms` are not followed.
+    """
     waiting = [link for node in nodes.values() for link in node.links]
     while waiting and len(nodes) < limit:
         digest = waiting.pop()

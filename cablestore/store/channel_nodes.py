@@ -14,7 +14,7 @@ from cablestore.views import links
 
 
 class LinkedPost(NamedTuple):
-    """Post of a channel. Only a stored text has a sort time."""
+    """Post of a channel, and the hashes to which it links. Only a stored text has a sort time; others have None."""
 
     links: tuple[bytes, ...]
     sort_time: bytes | None
@@ -33,7 +33,7 @@ class ChannelNodes:
         self._channel: Final = channel
         self._nodes: Final[dict[bytes, LinkedPost | None]] = {}
         self._posts: Final[dict[bytes, Post]] = {}
-        """Posts that were read for their links and may be requested by `post` next."""
+        """Posts that `node` has read for their links. `post` returns them without reading them again."""
         self._link_prefix: Final = b"!" + escape(channel) + b"!"
 
     def post(self, digest: bytes) -> Post | None:
@@ -49,8 +49,8 @@ class ChannelNodes:
     def texts_before(self, digest: bytes, expected: bytes) -> set[bytes] | None:
         """Return the texts that a post links to, directly or through posts other than texts.
 
-        The hash `expected` is known to be a text, so it is not read. Returns None if more than MAX_LINKS_FOLLOWED links
-        must be followed.
+        The caller knows that `expected` is the hash of a text (or b""), so that post is not read. Returns None if more
+        than MAX_LINKS_FOLLOWED links must be followed.
         """
         node = self.node(digest)
         if node is None or node.links == (expected,):

@@ -69,15 +69,16 @@ def _slow_by(reader: Reader, own_key: bytes | None, now_ms: int) -> ClockDiffere
     if len(later_ms) < limits.MIN_CLOCK_WITNESSES:
         return None
     by_ms = median_low(later_ms.values())
-    # If the local clock is right, about as many users wrote in a period of equal length before the present.
+    # If the local clock is right, about as many other users wrote in the period of the same length before `now_ms`.
     others = {text.author for text in _texts(reader, max(now_ms - by_ms, 0), from_ms)} - later_ms.keys() - {own_key}
     return ClockDifference(-by_ms, len(later_ms), now_ms) if len(later_ms) > len(others) else None
 
 
 def _fast_by(reader: Reader, own_key: bytes, now_ms: int) -> ClockDifference | None:
-    """Compare the times of the user's latest texts with the times of the answers of other users.
+    """Return by how much the local clock is fast, derived from answers that are dated before the user's texts.
 
-    Returns None if a text of the user is dated in the future: the clock has been corrected since.
+    Returns None if too few users show that, or if a text of the user is dated in the future: then the clock was
+    corrected since.
     """
     earlier_ms: dict[bytes, int] = {}
     from_ms = max(now_ms - limits.CLOCK_MEMORY_MS, 0)
@@ -95,7 +96,10 @@ def _fast_by(reader: Reader, own_key: bytes, now_ms: int) -> ClockDifference | N
 
 
 def _texts(reader: Reader, from_ms: int, to_ms: int | None) -> Iterator[Post]:
-    """Yield the texts of a time range, latest first, from at most `limits.MAX_CLOCK_TEXTS_READ` posts."""
+    """Yield the texts with `from_ms` <= time < `to_ms` (None: no bound) of all channels, latest first.
+
+    At most `limits.MAX_CLOCK_TEXTS_READ` posts of all types are read.
+    """
     prefix = sync.ID_PREFIX + sync.ALL + b"!"
     stop = after_prefix(prefix) if to_ms is None else prefix + time_floor(to_ms)
     rows = reader.scan(prefix + time_floor(from_ms), stop, reverse=True)

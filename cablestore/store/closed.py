@@ -105,7 +105,10 @@ class RecoverReport:
 
     @classmethod
     def of(cls, posts: int | None, recorded: Counts | None, evidence: Evidence) -> Self:
-        """Return the report for a database with `posts` posts, the counts recorded in it, and other evidence of loss."""
+        """Return the report for a database with `posts` posts, None if it cannot be read completely.
+
+        `recorded` are the counts in its rows, None if they are unreadable. `evidence` describes other signs of loss.
+        """
         report = RebuildReport(posts=posts or 0)
         following = 1 if recorded is None else recorded.next
         report.compare(recorded, following, 0 if recorded is None else recorded.deletion_rows)
@@ -176,7 +179,7 @@ class ClosedStore:
             try:
                 _require_log(evidence, where)
                 with open_reader(folder, old) as (_, live):
-                    is_complete = True  # LevelDB could read its list of tables and its log
+                    is_complete = True  # so far: LevelDB could read its list of tables and its log
                     meta.require_views(live.get(meta.META_KEY), self._catalog, where, drop_views)
                 build = weighed(evidence, partial(rebuild_database, origin, self._catalog, row, progress, processes))
                 report = rebuild_generation(folder, partial(_build_whole, where, build) if only_whole else build)
@@ -186,7 +189,7 @@ class ClosedStore:
                 with folder.scratch() as scratch, salvaged(origin.path, scratch / "readable") as readable:
                     reader = Reader(readable, origin.dialect, origin.unseal)
                     meta.require_views(reader.get(meta.META_KEY), self._catalog, where, drop_views)
-                    # If salvage brings back discarded posts, the count of posts does not reveal the lost posts.
+                    # Salvage may bring back discarded posts. Then a comparison of counts would hide lost posts.
                     is_complete &= not has_discarded(reader, 0)
                     build = partial(_build_damaged, reader, self._catalog, row, progress)
                     report = rebuild_generation(folder, weighed(evidence, build, is_complete=is_complete))
@@ -348,7 +351,10 @@ def locked_folder(
 
 @contextmanager
 def open_reader(folder: Folder, generation: str, identity: Identity | None = None) -> Iterator[tuple[LevelDB, Reader]]:
-    """Open one generation of a locked store. `identity` is used instead of the key file."""
+    """Open a generation of a locked store. Yield its database and a reader, which are closed at the end of a `with`.
+
+    `identity` is used instead of the key file.
+    """
     unseal = StoreIdentity(identity, folder.path, read_only=folder.is_read_only).unseal
     with closing(open_generation(folder, generation)) as database, database.snapshot() as state:
         yield database, Reader(state, folder.header.dialect, unseal)
@@ -366,7 +372,10 @@ def _build_whole(where: str, build: Callable[[Path, Path], RebuildReport], path:
 
 
 def _require_log(evidence: Evidence, where: str) -> None:
-    """Raise CorruptStoreError if LevelDB would silently drop writes in its log, and then delete the log."""
+    """Raise CorruptStoreError if `evidence` shows newly lost writes in LevelDB's log.
+
+    LevelDB would drop these writes silently, and then delete the log.
+    """
     if evidence.lost and not evidence.lost_earlier:
         raise CorruptStoreError(
             f"the store at {where} has lost writes: {evidence.lost}. Run `cablestore rebuild`, which keeps the damaged "
@@ -393,7 +402,10 @@ def _describe(folder: Folder, name: str) -> Generation:
 
 
 def _read_whole(path: Path, catalog: Catalog) -> tuple[Dialect | None, int | None, Counts | None]:
-    """Return the dialect of a database, its number of posts, and its recorded counts. Unreadable values are None."""
+    """Read all posts of the database at `path`. Return its dialect, its number of posts, and its recorded counts.
+
+    A value that cannot be read is None.
+    """
     dialect = recorded = None
     try:
         with closing(LevelDB(path)) as database, database.snapshot() as state:

@@ -61,5 +61,8 @@ def sequence_of(reader: Reader, cursor: ChangesCursor) -> int:
 
 
 def _check(reader: Reader, sequence: int) -> str:
-    """Return digits that identify the log up to an entry. They change if the log loses the entry and continues."""
+    """Return digits that identify the log up to entry `sequence`.
+
+    If the log loses this entry, and another entry then gets its number, the digits differ.
+    """
     return blake3.blake3(mark_at(reader, sequence)).hexdigest(length=8)

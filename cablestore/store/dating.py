@@ -127,7 +127,7 @@ def replaced_by(reader: Reader, moderation: AppliedModeration | None, body: Body
 
 
 def _topics(reader: Reader, moderation: AppliedModeration | None, channel: str) -> ReplacedPosts:
-    """Return the topics of a channel. Topics that moderation hides in this store are only in `elsewhere`."""
+    """Return the topics of a channel: in `here` those that count under `moderation`, in `elsewhere` all."""
     here, elsewhere = topics_that_count(reader, moderation, channel), topics_that_count(reader, None, channel)
     return ReplacedPosts(
         (DatedPost(post.timestamp_ms, post.hash, post.author) for post in here),
@@ -155,7 +155,7 @@ def _is_doing(body: Body) -> bool:
 def _acts(
     reader: Reader, moderation: AppliedModeration | None, body: Role | Moderation | Block | Unblock, own_key: bytes
 ) -> Iterator[ModerationAct]:
-    """Yield the actions of the same kind on the targets of an action. The latest of them is in effect.
+    """Yield the stored actions that `body` may replace: those of the same kind on its targets.
 
     For a role, only the user's own assignments are yielded: if several authors assign roles, the highest role is in
     effect, not the latest.

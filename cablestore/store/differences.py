@@ -60,10 +60,10 @@ class _Targets(NamedTuple):
 def previewed(
     plan: Plan, reader: Reader, before: AppliedModeration | None, own_key: bytes, acts: Iterable[ModerationAct] | None
 ) -> tuple[tuple[Difference, ...], int]:
-    """Return the changes that a plan causes for a user, and the number of stored posts that it drops.
+    """Return the changes of moderation that a plan causes for a user, and the number of posts that it drops.
 
-    Returns ((), 0) if the store is unmoderated. `reader` reads the state before the plan. In a dry run, `own_key` may
-    be a temporary key.
+    Only stored posts are counted. With `acts`, only changes of their targets are returned. `reader` reads the state
+    before the plan. In a dry run, `own_key` may be a temporary key. Returns ((), 0) if the store is unmoderated.
     """
     if before is None:
         return (), 0
@@ -94,7 +94,8 @@ def count_removed(
 ) -> int:
     """Return the number of stored posts that `after` drops and `before` does not.
 
-    A post is counted once for each dropped target that covers it: its author, its channel, or the post itself.
+    With `acts`, only drops of their targets count. A post that several dropped targets cover (its author, its channel
+    or the post itself) is counted several times.
     """
     targets = _compared(before, after, acts)
     pair = before.decisions, after.decisions
@@ -123,7 +124,10 @@ def _count_of_user(reader: Reader, user: bytes, before: UserDrop | None, after: 
 
 
 def _compared(before: AppliedModeration, after: AppliedModeration, acts: Iterable[ModerationAct] | None) -> _Targets:
-    """Return the targets to compare: of `acts`, or by default all on which two states of moderation may differ."""
+    """Return the targets to compare: those of `acts`, or if it is None, all targets for which the states may differ.
+
+    If the seeds differ, their users are included.
+    """
     seeds = [moderation.seed for moderation in (before, after) if moderation.seed is not None]
     if acts is None:
         acts = {*before.decisions.acts()} ^ {*after.decisions.acts()}

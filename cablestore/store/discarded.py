@@ -9,7 +9,7 @@ from cablestore.views import activity, channel_topic, membership, user_info
 
 
 def note_discarded(plan: Plan) -> None:
-    """Note the rows that a plan's discarded posts change. After the discard, these rows can no longer be found."""
+    """Note in `plan` the rows that its discarded posts change. After the write, they could no longer be determined."""
     for post in plan.discarded:
         if post.type in LINKABLE_TYPES:
             plan.touch(activity.channel_key(post))

@@ -128,7 +128,7 @@ class Display:
         return replace(judged, name=public_key.hex(), info=Info(())) if judged.is_dropped else judged
 
     def _name(self, public_key: bytes) -> str:
-        """Return the same name as `user`, with fewer look-ups."""
+        """Return the name that `user` returns for this key, with fewer look-ups."""
         if self._decisions is not None and self._decisions.is_acted_on(public_key):
             return self.user(public_key).name
         found = user_info.latest(self._reader, public_key)
@@ -193,7 +193,7 @@ class Display:
         return self._moderation is not None and self._moderation.is_sweeping
 
     def shown(self, post: Post, hidden: Hidden) -> Message | None:
-        """Return a post/text as clients show it, None if it is left out."""
+        """Return a post/text as clients show it. None if it is dropped, or hidden and `hidden` is "omit"."""
         message = self.message(post)
         if message.hidden_by is None:
             return message

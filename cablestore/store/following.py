@@ -94,7 +94,10 @@ class Follower:
     def _batches(
         self, after: ChangesCursor, channel: str | None, timeout_s: float | None, *, local: bool
     ) -> Iterator[Changes]:
-        """Yield the changes of each read. After a timeout, the last item contains no changes."""
+        """Yield, for each read of the log that found changes, these changes and the next cursor.
+
+        After `timeout_s` without a change, or when the store is closed, yield an item without changes and end.
+        """
         from cablestore.store.changes import Changes, LocalChanged, is_of  # noqa: PLC0415 - not needed to open a store
 
         context = None if channel is None else self._engine.dialect.channel_id(channel)
@@ -126,7 +129,10 @@ class Follower:
             return events_after(reader, self._present.state.moderation, after)
 
     def _changes(self, after: ChangesCursor) -> tuple[list[Change], ChangesCursor, int, int]:
-        """Return the changes, the next cursor, and the numbers of the last event read and of the latest event."""
+        """Return the next changes after a cursor, the cursor after them, and the numbers of two log entries.
+
+        These are the last entry that was read and the latest entry.
+        """
         from cablestore.store.touched import read_changes  # noqa: PLC0415 - not needed to open a store
 
         with self._engine.reading() as reader:
@@ -135,7 +141,7 @@ class Follower:
 
 
 def _check_channel(channel: str | None) -> None:
-    """Raise ArgumentError for an invalid channel name, such as a cursor passed by mistake. It would match no change."""
+    """Raise ArgumentError if `channel` is too long for a name, such as a cursor passed by mistake."""
     check_given(channel=channel)
     if channel is not None and len(channel) > limits.MAX_CHANNEL_CODEPOINTS:
         raise ArgumentError(

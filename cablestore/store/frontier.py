@@ -27,9 +27,9 @@ TextRow = tuple[bytes, bytes]
 
 
 class Frontier(NamedTuple):
-    """Frontier after reading the text with this sort time. `unread` is None if it is too large to keep.
+    """Frontier after reading the text with the sort time `sort_time`. `unread` is None if it is unknown or too large.
 
-    Except for texts that are known to be moved, no text below the frontier links to a text above it.
+    Except for texts that are known to be moved, no text below `sort_time` links to a text above it.
     """
 
     sort_time: bytes
@@ -37,14 +37,14 @@ class Frontier(NamedTuple):
 
 
 class RowBlock(NamedTuple):
-    """Texts in descending order of time. If `are_alone`, each is the only text of its effective time."""
+    """Texts in descending order of time. With `are_alone`, each is known to be the only text of its effective time."""
 
     rows: list[TextRow]
     are_alone: bool
 
 
 class Descent:
-    """Iteration over the texts below a frontier. The caller resolves the order of blocks that are not `are_alone`."""
+    """Iteration over the texts below a frontier, in blocks. The caller must sort the blocks without `are_alone`."""
 
     def __init__(self, nodes: ChannelNodes, frontier: Frontier) -> None:
         self._nodes: Final = nodes
@@ -57,9 +57,9 @@ class Descent:
         return Frontier(self._sort_time, None if self._unread is None else frozenset(self._unread))
 
     def blocks(self, rows: Iterable[TextRow], moved: dict[bytes, int], *, to_the_end: bool) -> Iterator[RowBlock]:
-        """Yield the texts below the frontier in blocks, without moved texts.
+        """Yield the texts in `rows`, which are below the frontier, in blocks, without the texts in `moved`.
 
-        `to_the_end` is True if the rows end at the beginning of the channel.
+        `to_the_end` is True if the rows go down to the oldest text of the channel.
         """
         upcoming = iter(rows)
         block: list[TextRow] = []
@@ -78,17 +78,20 @@ class Descent:
                     yield RowBlock(block, is_single and is_orderly)
                     block, is_orderly = [], True
             elif block:
-                is_orderly = False  # links decide the order of texts with equal timestamps
+                is_orderly = False  # the next text has the same timestamp, so links decide the order
             row = following
 
     def _has_only(self, following: TextRow | None, *, to_the_end: bool) -> bool:
-        """Return True if the frontier contains only the following text, or is empty after the last text."""
+        """Return True if the frontier contains only `following`. Without a following text, it must be empty.
+
+        Returns False if the frontier is unknown, or if the rows end before the oldest text.
+        """
         if following is None:
             return to_the_end and not self._unread
         return self._unread is not None and len(self._unread) == 1 and following[1] in self._unread
 
     def add_moved(self, digest: bytes) -> None:
-        """Record that a moved text was read with the last block, above the position of its own timestamp."""
+        """Record that the text `digest` was read with the last block although its own timestamp is earlier."""
         texts = self._nodes.texts_before(digest, b"")
         if texts is None or self._unread is None:
             self._unread = None
@@ -100,7 +103,10 @@ class Descent:
                 self._unread.add(text)
 
     def _read(self, row: TextRow, following: TextRow | None, block: list[TextRow]) -> bool:
-        """Record that a text was read. Return True if it links to at least one text, and to no newer text."""
+        """Record that the text of `row`, the last of `block`, was read. `following` is the next row.
+
+        Return True if the text links to at least one text and to no newer text of the block.
+        """
         unread, node = self._unread, self._nodes.node(row[1])
         if unread is None or node is None:
             return False

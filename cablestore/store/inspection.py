@@ -131,7 +131,7 @@ def _node(reader: Reader, digest: bytes) -> GraphNode:
 
 
 def _groups(reader: Reader, channel: str | None, author: bytes | None) -> list[bytes]:
-    """Return the prefixes of the keys that end with the times of the posts."""
+    """Return the prefixes of rows that list the posts of `author`, of `channel` or of the store by time."""
     if author is not None:
         return [author_view.prefix_of(author, number) for number in sorted(ALL_TYPES)]
     if channel is not None:
@@ -141,7 +141,10 @@ def _groups(reader: Reader, channel: str | None, author: bytes | None) -> list[b
 
 
 def _times(reader: Reader, group: bytes, start: bytes, stop: bytes) -> Iterator[list[int]]:
-    """Yield the times in the keys of a group, in batches. Damage, which `check` reports, may end them early."""
+    """Yield, in batches, the times in the keys from `start` to `stop` under the prefix `group`.
+
+    They end early if the database is damaged: `check` reports that.
+    """
     at, size = len(group), len(group) + SORT_TIME_SIZE_BYTES
     for block in reader.blocks(group + start, group + stop):
         yield [int(key[at : at + TIME_DIGITS]) for key, _ in block if len(key) == size]  # deletions have longer keys

@@ -52,10 +52,10 @@ class IntakeBatch:
         return self._signed
 
     def attempts(self) -> Iterator[list[bool]]:
-        """For each attempt to plan the batch, yield for each post whether to treat its signature as valid.
+        """Yield one list for each attempt to plan the batch: for each of `posts`, True to treat its signature as valid.
 
-        If the batch is planned ahead, the first attempt treats all signatures as valid. The next attempt uses the
-        results of the verification, and is left out if all are valid.
+        If the batch is planned ahead, the first list treats all signatures as valid. The next list contains the results
+        of the verification, and is left out if all signatures are valid.
         """
         if self.is_planned_ahead:
             yield [True] * len(self.posts)
@@ -94,7 +94,7 @@ class Intake:
     clock: Callable[[], int]
     identity: StoreIdentity | None = None
     _cautious_batches: int = 0
-    """Number of following batches that are not planned ahead."""
+    """Number of the next batches that are verified before they are planned."""
 
     def decode(self, raws: list[bytes]) -> IntakeBatch:
         """Decode posts and reject those that cannot be stored. Invalid posts get a verdict instead of an error."""

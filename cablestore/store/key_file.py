@@ -114,7 +114,7 @@ def save_identity(identity: Identity, path: Path) -> None:
 
 
 def save_secret(secret: bytes, path: Path, what: str) -> None:
-    """Write a secret to a new file, like `save_identity`. Errors call the secret `what`."""
+    """Write a secret to a new file, as `save_identity` does. `what` names the secret in error messages."""
     draft = _draft(secret, path, what)
     with storage_errors(f"cannot write the {what} to {path}"):
         try:
@@ -150,7 +150,7 @@ def _draft(secret: bytes, path: Path, what: str) -> Path:
 
 
 def _name(draft: Path, path: Path) -> None:
-    """Give a draft its final name. Raises FileExistsError if a file has this name, even if it is just being created."""
+    """Move the file `draft` to `path`. Raises FileExistsError if `path` exists or another process is creating it."""
     try:
         os.link(draft, path)
     except FileExistsError:

@@ -38,15 +38,15 @@ class KnownPositions:
     moved: dict[bytes, int] = field(default_factory=dict)
     """Effective times of moved posts."""
     targets: set[tuple[str, int]] = field(default_factory=set)
-    """Channels and effective times of moved posts."""
+    """(channel, effective time) of each moved post."""
     groups: dict[tuple[str, int], list[tuple[ReadingPosition, bytes]]] = field(default_factory=dict)
     """Texts in order, for each channel and effective time that several texts share."""
     alone: set[bytes] = field(default_factory=set)
     """Hashes of texts that do not share their effective time with another text."""
     frontiers: dict[str, Frontier] = field(default_factory=dict)
-    """How far each channel was read downwards from its newest text."""
+    """The frontier of each channel that was read from its newest text down: see `store.frontier`."""
     risen: dict[str, bytes] = field(default_factory=dict)
-    """Sort times up to which channels were read upwards from their oldest text."""
+    """For each channel that was read from its oldest text up: the sort time of the last text that was read."""
 
     def of(self, reader: Reader) -> KnownPositions:
         """Return the cache for a reader's state. It is empty if this cache is invalid in that state, or too large."""
@@ -61,13 +61,13 @@ class KnownPositions:
         return replace(self, state=state, latest=latest)  # shares the tables, which are valid in both states
 
     def note_latest(self, reader: Reader, channel: str) -> None:
-        """Record the latest time of a channel before its positions are cached."""
+        """Record the latest claimed time of a channel, if it is not in `latest`. Call it before caching positions."""
         if channel not in self.latest:
             row = next(messages.texts(reader, channel, newest_first=True, at_once=1), None)
             self.latest[channel] = -1 if row is None else time_of(row[0])
 
     def _latest_after(self, reader: Reader, state: tuple[str, int]) -> dict[str, int] | None:
-        """Return the latest times in a later state, None if the changes since may affect more than ends of channels."""
+        """Return `latest` for the later state `state`. None if the writes since did more than append to channels."""
         generation, next_sequence = state
         count = next_sequence - self.state[1]
         if generation != self.state[0] or not 0 < count <= limits.MAX_ARRIVALS_FOLLOWED:

@@ -65,7 +65,7 @@ def find_channel(text: str, known: Iterable[str]) -> str:
 
 
 def _distinguished(names: list[str]) -> list[str]:
-    """Return channel names with a `#`. Names that differ only in their Unicode form are followed by their escapes."""
+    """Return the names, each with a `#`. If several have the same NFC form, their escaped forms follow."""
     seen = Counter(map(typed_name, names))
     return [f"#{each} ({each!a})" if seen[typed_name(each)] > 1 else f"#{each}" for each in names]
 

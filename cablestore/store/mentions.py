@@ -158,7 +158,7 @@ class Search(NamedTuple):
         return None if value is None else cls()
 
     def widened(self, start: bytes, stop: bytes) -> Search:
-        """Return a search over both ranges, from the beginning."""
+        """Return a search from `start` to `stop` and over this search's own range, which begins again."""
         return Search(min(self.start, start), max(self.stop, stop) if self.stop and stop else b"")
 
     def put(self, plan: Plan) -> None:
@@ -167,13 +167,19 @@ class Search(NamedTuple):
 
 
 def require_search(plan: Plan, start: bytes, stop: bytes) -> None:
-    """Add a range of time to the search: its texts, and the texts that link to its posts."""
+    """Extend the stored search to the texts between `start` and `stop`, and to texts that link to posts between them.
+
+    Both are <mono-ts>; b"" means no bound.
+    """
     known = Search.stored(plan.reader)
     (Search(start, stop) if known is None else known.widened(start, stop)).put(plan)
 
 
 def search_some(plan: Plan, naming: Naming, most: int) -> int:
-    """Search up to `most` remaining posts. Return their number. If it is less than `most`, the search is complete."""
+    """Continue the stored search with up to `most` posts. Return the number of posts that were searched.
+
+    If it is less than `most`, the search is complete.
+    """
     search = Search.stored(plan.reader)
     if search is None:
         return 0
@@ -193,7 +199,7 @@ def search_some(plan: Plan, naming: Naming, most: int) -> int:
 
 
 def search_linking(plan: Plan, naming: Naming, post: Post) -> None:
-    """Search the texts that link to a post, up to `limits.MAX_BATCH_POSTS`. Only an attacker creates more links."""
+    """Check up to `limits.MAX_BATCH_POSTS` texts that link to `post` for mentions. Only an attacker writes more."""
     for digest in islice(links.linking(plan.reader, post.hash), limits.MAX_BATCH_POSTS):
         text = plan.reader.post(digest)
         if text is not None and text.channel_key == post.channel_key:
@@ -201,7 +207,7 @@ def search_linking(plan: Plan, naming: Naming, post: Post) -> None:
 
 
 def _search_text(plan: Plan, naming: Naming, post: Post) -> None:
-    """Add the rows of a text that names the user, or delete the rows of a text that no longer does."""
+    """Add the mention's rows if the text `post` names the user. Delete existing rows if it does not."""
     is_mentioned = naming.is_mentioned_by(post, plan.reader)
     if is_mentioned or plan.reader.local(MENTION, post.sort_time) is not None:
         set_mention(plan, post, is_mentioned=is_mentioned)
@@ -218,7 +224,10 @@ def _posts(reader: Reader, search: Search) -> Iterator[tuple[bytes, bytes, bytes
 
 
 def _linked_times_ms(reader: Reader, text: Post) -> Iterator[int]:
-    """Yield the times of posts that a text links to. Read at most MAX_LINKS_WRITTEN links: clients write no more."""
+    """Yield the times of posts of the same channel that `text` links to, except posts dated too far after it.
+
+    At most MAX_LINKS_WRITTEN links are read, because clients write no more.
+    """
     for post in map(reader.post, text.links[: limits.MAX_LINKS_WRITTEN]):
         is_in_channel = post is not None and post.is_linkable and post.channel_key == text.channel_key
         if post is not None and is_in_channel and post.timestamp_ms - text.timestamp_ms < limits.MAX_FUTURE_MS:
@@ -226,14 +235,17 @@ def _linked_times_ms(reader: Reader, text: Post) -> Iterator[int]:
 
 
 def set_mention(plan: Plan, post: Post, *, is_mentioned: bool) -> None:
-    """Add the rows of a text that names the user, or delete them."""
+    """Add the mention's rows for the text `post`, or delete them if `is_mentioned` is False."""
     value = named_value(post) if is_mentioned else None
     plan.set_local(MENTION, post.sort_time, value)
     plan.set_local(MENTION_IN, post.channel_key + b"!" + post.sort_time, value)
 
 
 def newest(reader: Reader, before: bytes | None, channel_key: bytes | None) -> Iterator[tuple[bytes, bytes]]:
-    """Yield (<mono-ts>, hash) of the mentions before a <mono-ts>, newest first, of one or all channels."""
+    """Yield (<mono-ts>, hash) of the mentions before the <mono-ts> `before` (None: all), newest first.
+
+    If `channel_key` is None, the mentions of all channels are yielded.
+    """
     prefix = local_key(MENTION) if channel_key is None else local_key(MENTION_IN, channel_key + b"!")
     for key, value in reader.scan(prefix, after_prefix(prefix) if before is None else prefix + before, reverse=True):
         yield key[len(prefix) :], value[:HASH_SIZE_BYTES]

@@ -42,7 +42,7 @@ class MessageOrder:
         self._known = known
         self._nodes = ChannelNodes(reader, channel)
         self._reached: dict[bytes, tuple[int, int]] = {}
-        """The latest time that each post reaches, and the number of links that were followed."""
+        """For each post: the latest time that it reaches by links, and the depth to which links were followed."""
 
     def post(self, digest: bytes) -> Post | None:
         """Return a post, None if it is not stored. A post that was read for its links is not read again."""
@@ -88,7 +88,10 @@ class MessageOrder:
         yield from self._below(frontier, chain(below, rows), to_the_end=start_ms == 0)
 
     def _frontier(self, end_ms: int | None) -> Frontier | None:
-        """Return the frontier if all texts from the newest down to it were read, None if there is a gap."""
+        """Return the frontier of the channel for a page of texts before `end_ms` (None: from the newest text).
+
+        Returns None if the page begins below the frontier, or if no frontier is known for a page with an `end_ms`.
+        """
         frontier = self._known.frontiers.get(self._channel)
         if end_ms is None and frontier is None:
             heads = self._nodes.heads()
@@ -98,7 +101,10 @@ class MessageOrder:
         return frontier
 
     def _below(self, frontier: Frontier, rows: Iterable[TextRow], *, to_the_end: bool) -> Iterator[TextRow]:
-        """Yield the texts below a frontier, newest first."""
+        """Yield the texts in `rows`, which are below `frontier`, newest first. Remember the new frontier.
+
+        `to_the_end` is True if the rows go down to the oldest text of the channel.
+        """
         known, descent = self._known, Descent(self._nodes, frontier)
         for block in descent.blocks(rows, known.moved, to_the_end=to_the_end):
             texts = block.rows
@@ -115,7 +121,7 @@ class MessageOrder:
             known.frontiers[self._channel] = descent.frontier
 
     def _looked_up(self, block: RowBlock, descent: Descent) -> list[TextRow]:
-        """Return the texts at the position of a block in order, including texts that are moved there."""
+        """Return the texts with the effective times of a block, newest first, including texts that are moved there."""
         texts = list(self._by_time(block.rows, 0, None, newest_first=True))
         here = {digest for _, digest in block.rows}
         for _, digest in texts:
@@ -124,10 +130,10 @@ class MessageOrder:
         return texts
 
     def _rising(self, rows: Iterator[TextRow], start_ms: int, bound: ReadingPosition | None) -> Iterator[TextRow]:
-        """Yield the texts after a position, oldest first.
+        """Yield the texts in `rows` after the position `bound` (None: all), oldest first.
 
-        If all older texts were read, a text that links only to older texts is in order of time. For other texts, links
-        are looked up.
+        If all texts before `start_ms` were read, a text that links only to older texts is in order of time. For other
+        texts, the posts that link to them are looked up.
         """
         known, risen = self._known, self._known.risen.get(self._channel, b"")
         if start_ms > (time_of(risen) if risen else 0):
@@ -171,7 +177,11 @@ class MessageOrder:
     def _by_time(
         self, rows: Iterable[TextRow], depth: int, bound: ReadingPosition | None, *, newest_first: bool
     ) -> Iterator[TextRow]:
-        """Yield the texts after a position, given rows in order of timestamps. Looks up links to find moved texts."""
+        """Yield the texts of `rows`, and the texts that are moved to their times and found by links, in order.
+
+        `rows` are in order of timestamps. Only texts after the position `bound` are yielded, if it is given. `depth` is
+        the number of links to follow in a chain.
+        """
         alone = self._known.alone
         same: list[TextRow] = []
         for row in rows:
@@ -180,7 +190,7 @@ class MessageOrder:
             is_alone = bound is None and row[1] in alone
             if same and (is_alone or row[0][:TIME_DIGITS] != same[0][0][:TIME_DIGITS]):
                 yield from self._read_time(same, depth, bound, newest_first=newest_first)
-                same, bound = [], None  # only the first group of texts can contain the cursor
+                same, bound = [], None  # only texts with the first timestamp can be on both sides of `bound`
             if is_alone:
                 yield row
             else:
@@ -191,7 +201,7 @@ class MessageOrder:
     def _read_time(
         self, rows: list[TextRow], depth: int, bound: ReadingPosition | None, *, newest_first: bool
     ) -> Iterator[TextRow]:
-        """Yield the texts of one effective time after a position."""
+        """Yield the texts of one effective time, the timestamp of `rows`, after the position `bound` (None: all)."""
         found = self._group(time_of(rows[0][0]), rows, depth)
         for place, digest in reversed(found) if newest_first else found:
             if bound is None or (place < bound if newest_first else place > bound):
@@ -220,7 +230,10 @@ class MessageOrder:
     # --- the texts of one effective time -------------------------------------------------------
 
     def _group(self, time_ms: int, rows: list[TextRow], depth: int) -> list[tuple[ReadingPosition, bytes]]:
-        """Return the texts of an effective time in order, given the rows of the texts with that timestamp."""
+        """Return (position, hash) of the texts with the effective time `time_ms`, in reading order.
+
+        `rows` are the texts with this timestamp. Those that are moved to a later time are left out.
+        """
         rows = sorted(rows)
         if len(rows) == 1 and rows[0][1] in self._known.alone:
             return [(ReadingPosition(time_ms, 0, rows[0][0]), rows[0][1])]
@@ -238,7 +251,10 @@ class MessageOrder:
         return found
 
     def _members(self, time_ms: int, first: list[bytes], depth: int) -> list[bytes]:
-        """Return the posts of an effective time: `first`, and earlier posts that reach them by links."""
+        """Return the posts of the effective time `time_ms`: `first`, and earlier posts that reach them by links.
+
+        Texts among these that have an earlier timestamp are recorded as moved.
+        """
         members = dict.fromkeys(first)
         upcoming = deque(first)
         while upcoming:
@@ -255,7 +271,7 @@ class MessageOrder:
         return list(members)
 
     def _in_order(self, time_ms: int, members: Iterable[bytes]) -> list[tuple[ReadingPosition, bytes]]:
-        """Return the texts among the posts of one effective time, sorted by steps, time and hash."""
+        """Return (position, hash) of the texts in `members`, which have one effective time, in reading order."""
         steps: dict[bytes, int] = {}
         entered: set[bytes] = set()  # unsigned skeletons of deleted posts may contain cycles
         inside = dict.fromkeys(members)
@@ -281,13 +297,16 @@ class MessageOrder:
     # --- links ---------------------------------------------------------------------------------
 
     def _reaches_later(self, digest: bytes, node: LinkedPost, time_ms: int, depth: int) -> bool:
-        """Return True if a post reaches a later time. A `depth` of 0 uses only the known effective times."""
+        """Return True if the post `digest` reaches a time after `time_ms` by chains of up to `depth` links.
+
+        A `depth` of 0 compares only the known times of the posts that `node` links to.
+        """
         if depth:
             return self._effective_ms(digest, depth) > time_ms
         return any(self._claimed_ms(link) > time_ms for link in node.links)
 
     def _effective_ms(self, digest: bytes, depth: int) -> int:
-        """Return the effective time of a text, following chains of up to `depth` links."""
+        """Return the effective time of a text, following chains of up to `depth` links. Record a moved text."""
         if depth == 0:
             return self._claimed_ms(digest)
         found = self._reached_ms(digest, depth)
@@ -297,7 +316,7 @@ class MessageOrder:
         return found
 
     def _claimed_ms(self, digest: bytes) -> int:
-        """Return the effective time of a post if it is known to be moved, otherwise its timestamp."""
+        """Return the effective time of a text if it is known to be moved, otherwise its timestamp. Other posts: -1."""
         moved_ms = self._known.moved.get(digest)
         if moved_ms is not None:
             return moved_ms
@@ -320,7 +339,7 @@ class MessageOrder:
 
 
 def _up_to(rows: Iterator[TextRow], is_beyond: Callable[[TextRow], bool], beyond: list[TextRow]) -> Iterator[TextRow]:
-    """Yield rows until `is_beyond` returns True for a row. This row is added to `beyond` instead."""
+    """Yield `rows` until `is_beyond` returns True for a row. Append this row to the list `beyond`, and end."""
     for row in rows:
         if is_beyond(row):
             beyond.append(row)

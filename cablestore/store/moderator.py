@@ -105,7 +105,7 @@ class _How:
 
 
 class _Acts(NamedTuple):
-    """The actions that a method can issue: one on users or a channel, one on posts of `types`."""
+    """The action numbers that a method can issue: one on users or a channel, and one on posts of the types `types`."""
 
     first: Action
     on_posts: Action
@@ -440,7 +440,7 @@ class Moderator:
     def _by_channel(
         self, reader: Reader, acts: _Acts, hashes: tuple[bytes, ...], channel: str | None
     ) -> dict[str, tuple[bytes, ...]]:
-        """Group posts by channel: actions on posts contain the channel's name (5.1.3.2)."""
+        """Group the posts `hashes` by channel, because an action on posts contains their channel's name (5.1.3.2)."""
         found: dict[str, list[bytes]] = {}
         for digest in hashes:
             post = reader.post(digest)
@@ -461,7 +461,7 @@ class Moderator:
         return {name: tuple(targets) for name, targets in found.items()}
 
     def _act(self, transaction: Transaction, bodies: list[Body], how: _How) -> Effect:
-        """Sign and store actions in one write. A dry run only returns the effect."""
+        """Sign and store posts with `bodies` in one write, and return the effect. A dry run only returns the effect."""
         composer = self._composer.for_trial() if how.dry_run else self._composer
         for body in bodies:
             require_allowed(transaction.reader, body, self._composer.own_key)

@@ -99,7 +99,10 @@ def has_key(folded_text: str, key_hex: str) -> bool:
 
 
 def _names_at(text: str, start: int, end: int) -> bool:
-    """Return True if the part from `start` to `end` of a folded text is a separate name."""
+    """Return True if the part from `start` to `end` of a folded text is not a part of a longer word, address or path.
+
+    A name of one character also needs an `@` before `start`.
+    """
     has_sign = text[start - 1 : start] == "@"
     if not has_sign and _is_one_character(text[start:end]):
         return False
@@ -116,7 +119,10 @@ def _is_one_character(text: str) -> bool:
 
 
 def _ends_with_word(before: str, first: str) -> bool:
-    """Return True if the string before a name, or its `@`, ends in a part of the same word, address or path."""
+    """Return True if a name continues a word, address or path at the end of `before`, the text before it.
+
+    `first` is the first character after `before`: an `@` or the first letter of the name.
+    """
     sign = before[-1:]
     if sign in _PATH_SIGNS:
         return first != "@" or not before.rsplit(" ", 1)[-1].startswith("@")

@@ -25,7 +25,7 @@ class StoreOptions:
     catalog: Catalog = CATALOG
     """Views to maintain: `cablestore.views.CATALOG`, or `CATALOG.extended([...])` with custom views."""
     allow_missing_views: bool = False
-    """Open a store with views that `catalog` lacks. Such a store can be read; writes raise OpenError."""
+    """If True, a store with views that `catalog` lacks can be opened and read, and writes raise OpenError."""
     moderated: bool = True
     """If False, moderation posts are stored but ignored: nothing is hidden, dropped or blocked."""
     clock: Callable[[], int] = system_clock_ms

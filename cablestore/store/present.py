@@ -70,7 +70,7 @@ class Present:
         engine.when_reloaded(self._read_again)
 
     def _read_again(self) -> None:
-        """Read the state again, for the same identity. Only `follow_identity` changes the identity."""
+        """Read the state from the rows again, for the identity of the present state."""
         reader, (moderation, user_marks) = self._engine.live_readers()[0], self.state
         if moderation is not None:
             moderation = AppliedModeration.read(reader, moderation.own_key)
@@ -133,7 +133,7 @@ class Present:
         return done
 
     def _sweep_if_possible(self, transaction: Transaction, *, sync: bool) -> None:
-        """Remove a batch of dropped posts. The engine reports errors of the disk; only CorruptStoreError is raised."""
+        """Remove a batch of dropped posts. Only CorruptStoreError is raised: the engine reports errors of the disk."""
         try:
             self.sweep_batch(transaction, sync=sync)
         except CorruptStoreError:

@@ -497,7 +497,10 @@ def place_of(cursor: MessageCursor) -> bytes:
 
 
 def _page(reader: Reader, shown: Iterable[tuple[bytes, Message | None]], limit: int) -> Page:
-    """Return a page of up to `limit` of these messages. Its cursor points to the last row read, None at the end."""
+    """Return a page of up to `limit` messages from `shown`: (sort time, message or None if it is left out).
+
+    The cursor of the page is the sort time of the last row that was read, None if `shown` ended first.
+    """
     found: list[Message] = []
     for read, (at, message) in enumerate(shown, 1):
         if message is not None:

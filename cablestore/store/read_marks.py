@@ -60,7 +60,7 @@ def stored_marks(reader: Reader) -> dict[bytes, ReadMark]:
 
 
 def unpacked(value: bytes | None) -> object:
-    """Return the unpacked value of a local row, None if it is missing or damaged."""
+    """Return the msgpack value of a local row, unpacked. None if `value` is None or damaged."""
     with suppress(CorruptStoreError):
         return None if value is None else unpack(value)
     return None
@@ -85,7 +85,7 @@ class Unread:
         self._has_mentions = next(reader.local_rows(MENTION_IN), None) is not None
 
     def texts(self, channel: str, held: int) -> int:
-        """Return the number of unread texts of a channel. `held` is the number of its stored texts."""
+        """Return the number of unread texts of a channel. `held` is the number of texts of the channel in the store."""
         mark = self._marks.get(escape(channel))
         if mark is None:
             left_out = len(self._hidden_in(channel, b"", self._hidden_users))
@@ -120,7 +120,10 @@ class Unread:
         return place > mark.place or self._reader.local(LATE, escape(channel) + b"!" + place) is not None
 
     def _after(self, channel: str, place: bytes, hidden: set[bytes], most: int) -> Iterator[bytes]:
-        """Yield the <mono-ts> of up to `most` unread texts after a position, without hidden texts."""
+        """Yield the <mono-ts> of up to `most` unread texts after the <mono-ts> `place`, without hidden texts.
+
+        `hidden` contains the <mono-ts> of some hidden texts. The others are found in `_hidden_texts`.
+        """
         prefix = messages.PREFIX + escape(channel) + b"!"
         size = len(prefix) + SORT_TIME_SIZE_BYTES  # the row of a deletion has a longer key
         start = prefix + place + b"~" if place else prefix
@@ -136,7 +139,7 @@ class Unread:
             yield place
 
     def _shown(self, name: bytes, channel: str) -> Iterator[tuple[bytes, bytes, bytes]]:
-        """Yield (<mono-ts>, hash, author) from local rows, for texts of others that are stored and not hidden."""
+        """Yield (<mono-ts>, hash, author) of the texts of others in local rows `name`, if stored and not hidden."""
         prefix = local_key(name, escape(channel) + b"!")
         for key, value in self._reader.prefix(prefix):
             place, digest, author = key[len(prefix) :], value[:HASH_SIZE_BYTES], value[HASH_SIZE_BYTES:]
@@ -147,11 +150,11 @@ class Unread:
     # --- texts that do not count ---------------------------------------------------------------
 
     def _own_texts(self, channel: str, after: bytes) -> Iterator[bytes]:
-        """Yield the <mono-ts> of the user's own texts after a position, in order. Memory use is constant."""
+        """Yield the <mono-ts> of the user's own texts after the <mono-ts> `after`, in order. Memory use is constant."""
         return iter(()) if self._own_key is None else (place for place, _ in self._by(self._own_key, channel, after))
 
     def _hidden_in(self, channel: str, after: bytes, hidden_users: list[HiddenUser]) -> set[bytes]:
-        """Return the <mono-ts> of hidden texts after a position: texts of hidden users, and single hidden texts."""
+        """Return the <mono-ts> of hidden texts after `after`: texts of `hidden_users`, and single hidden texts."""
         found: set[bytes] = set()
         for user in hidden_users:
             if user.is_hidden_in(channel) and user.public_key != self._own_key:
@@ -179,9 +182,9 @@ class Unread:
 
     @cached_property
     def _hidden_since(self) -> tuple[dict[bytes, tuple[bytes, bytes]], list[HiddenUser]]:
-        """Hidden users' texts after the oldest mark, as <mono-ts> to (hash, author).
+        """Texts of hidden users after the oldest mark, as <mono-ts> to (hash, author), and the users who are left out.
 
-        Users with too many such texts are left out, and listed in the second value.
+        A user with `_MOST_HELD` or more such texts is left out.
         """
         found: dict[bytes, tuple[bytes, bytes]] = {}
         often = []
@@ -214,7 +217,7 @@ class Unread:
         return moderation.decisions.text_hidden_by(digest, author, channel, time_of(place)) is not None
 
     def _by(self, author: bytes, channel: str, after: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Yield (<mono-ts>, hash) of an author's texts in a channel after a position."""
+        """Yield (<mono-ts>, hash) of an author's texts in a channel after the <mono-ts> `after`, in order."""
         latest_ms = membership.latest_ms(self._reader, channel, author)
         if latest_ms is None or (after and latest_ms < time_of(after)):
             return

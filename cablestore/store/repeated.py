@@ -65,7 +65,10 @@ def _held(decisions: Decisions, act: _Act, target: bytes | str) -> list[Moderati
 
 
 def _is_repeated(act: _Act, held: list[ModerationAct], own_key: bytes) -> bool:
-    """Return True if an action changes nothing after `held`, the stored actions on its target, oldest first."""
+    """Return True if the new action `act` would change nothing.
+
+    `held` are the stored actions on its target, oldest first.
+    """
     if act.is_doing:
         if act.is_private:
             held = [each for each in held if each.is_private]
@@ -85,7 +88,7 @@ def _is_same(act: _Act, held: ModerationAct, own_key: bytes) -> bool:
 
 
 def _is_undoing(act: _Act, later: ModerationAct, doing: ModerationAct, own_key: bytes) -> bool:
-    """Return True if `later` undoes the action `doing` at least as far as the new action would."""
+    """Return True if `later` undoes the action `doing` at least as far as the new undoing action `act` would."""
     if is_doing(later) or later.author not in (own_key, doing.author):
         return False
     if later.channel not in (None, doing.channel) or (act.drops and doing.drops and not later.drops):

@@ -28,7 +28,10 @@ _CHANNEL_PART: Final = 3
 
 
 def chosen(reader: Reader, before_ms: int | None, keep_newest: int | None, by_author: bytes | None) -> Iterator[bytes]:
-    """Yield the hashes of the posts that the rules choose, rule by rule. A rule that is None does not apply."""
+    """Yield the hashes of the posts that each parameter chooses: see `CableStore.prune`.
+
+    A parameter that is None chooses no posts. A post that several parameters choose is yielded several times.
+    """
     if before_ms is not None:
         yield from older_than(reader, lambda _: before_ms)
     if keep_newest is not None:
@@ -38,7 +41,7 @@ def chosen(reader: Reader, before_ms: int | None, keep_newest: int | None, by_au
 
 
 class ChosenPosts(NamedTuple):
-    """Posts of one type in one channel that rules choose. Infos belong to the channel ""."""
+    """Posts of one type in one channel that are chosen to be discarded. Infos belong to the channel ""."""
 
     channel: str
     type_name: str
@@ -48,7 +51,7 @@ class ChosenPosts(NamedTuple):
 
 
 def summary(reader: Reader, hashes: Iterable[bytes], progress: Progress = no_progress) -> list[ChosenPosts]:
-    """Return the chosen posts by channel and type. Count each post once, without deletions and unknown posts."""
+    """Count the posts in `hashes` by channel and type. Each post counts once; deletions and unknown posts do not."""
     found: dict[tuple[str, str], ChosenPosts] = {}
     seen: set[bytes] = set()
     for digest in hashes:
@@ -99,10 +102,14 @@ def written_by(reader: Reader, author: bytes) -> Iterator[bytes]:
 
 
 def _superseded(rows: Iterable[Row], before_ms_of: Callable[[bytes], int]) -> Iterator[bytes]:
-    """Yield the hashes in rows that precede the latest three of their group and are before its oldest date."""
+    """Yield the hashes of state posts that are not among the latest three of their group and are dated too early.
+
+    A group is the rows whose keys differ only in their last part, the time. `before_ms_of` returns the oldest time that
+    is kept in a group, given the common part of its keys.
+    """
     for group_key, group in groupby(rows, key=lambda row: row[0].rsplit(b"!", 1)[0]):
         if group_key.startswith(channel_state.MEMBER_PREFIX) and group_key.rsplit(b"!", 1)[1] not in _OF_MEMBERS:
-            continue  # `older_than` chooses texts by channel, and topics of all authors together
+            continue  # `older_than` chooses texts and topics by channel, from other rows
         before_ms = before_ms_of(group_key)
         latest: deque[Row] = deque()
         for row in group:

@@ -122,7 +122,10 @@ class Searcher:
         return messages, None
 
     def _found(self, question: Question, order: Order, place: int | None, number: int) -> Iterator[tuple[int, int]]:
-        """Yield the cursor position of each match, and its number in the index."""
+        """Yield (position for a cursor, position in the index) of each match after the cursor position `place`.
+
+        The index is queried for `number` matches at a time.
+        """
         while True:
             if order == "newest":
                 found = [(at, at) for at in self._index.newest(question, place, number)]
@@ -143,7 +146,7 @@ class Searcher:
 
 
 def _posts(reader: Reader, prefix: bytes) -> list[Post]:
-    """Return the stored posts whose hashes begin with `prefix`: normally one post, or none if the post was removed."""
+    """Return up to two stored posts whose hashes begin with `prefix`: normally one, or none if the post was removed."""
     start = DATA_PREFIX + prefix.hex().encode()
     rows = islice(reader.scan(start, start + b"~", at_once=2), 2)
     found = (reader.post(unhex(key[len(DATA_PREFIX) :])) for key, _ in rows)

@@ -91,26 +91,26 @@ def read_changes(reader: Reader, moderation: AppliedModeration | None, after: in
 
 
 class _Touched:
-    """Things that entries concern, each once."""
+    """Things that entries of the arrival log concern, each once, and the changes to report for them."""
 
     def __init__(self, reader: Reader, moderation: AppliedModeration | None) -> None:
         self._reader = reader
         self._moderation = moderation
         self._display = Display(reader, moderation)
         self._read: set[bytes] = set()
-        """Hashes of the posts of added entries."""
+        """Hashes of the posts of the entries that `add` received."""
         self._texts: dict[bytes, Post] = {}
         self._gone: dict[bytes, str | None] = {}
         self._acted_on: dict[bytes, str | None] = {}
-        """Messages that are targets of actions, with the channel of the action."""
+        """Posts that are targets of actions that hide, drop or undo, with the channel of the action."""
         self._members: dict[tuple[str, bytes], bool] = {}
-        """Users who may be members. True to report always, False to skip users who were members before."""
+        """(channel, user) of memberships that may have changed. False to report them only if the user was no member."""
         self._topics: dict[str, None] = {}
         self._names: dict[bytes, None] = {}
         self._live: Counter[str] = Counter()
-        """Number of stored posts among the entries, by channel."""
+        """By channel, the number of posts of the entries that are stored and belong to it."""
         self._channels: dict[str, bool] = {}
-        """Channels that may have been removed. True if they may also have been restored."""
+        """Channels that may have been removed. True if they may instead have been restored, after a drop."""
         self._removed: set[str] = set()
         """Removed channels. Their topics are not reported."""
         self._roles: dict[_Subject, None] = {}
@@ -122,7 +122,7 @@ class _Touched:
 
     @property
     def size(self) -> int:
-        """The number of messages, roles and users among the things."""
+        """Number of messages, roles and users that were added, to limit what one read reports."""
         return len(self._texts) + len(self._gone) + len(self._acted_on) + len(self._roles) + len(self._users)
 
     # --- subjects of entries -------------------------------------------------------------------
@@ -146,7 +146,7 @@ class _Touched:
             self._add_gone(entry.hash)
 
     def add_row(self, key: bytes) -> None:
-        """Add the subject of a changed local row, or of a row that a discarded post changed."""
+        """Add the subject of the row with the key `key`: a local row that changed, or a row that a discard changed."""
         if key.startswith(membership.PREFIX):
             channel, _, author_hex = key[len(membership.PREFIX) :].partition(b"!")
             self._members[unescape(channel), unhex(author_hex)] = True
@@ -191,7 +191,7 @@ class _Touched:
         return None if self._moderation is None else self._moderation.own_key
 
     def _counts(self, author: bytes) -> bool:
-        """Return True if actions of a user may have an effect. Clients are not notified of other actions."""
+        """Return True if actions of `author` may have an effect. Other actions are not reported to clients."""
         return self._moderation is not None and self._moderation.decisions.may_have_authority(author)
 
     def _add_act(self, act: ModerationAct) -> None:
@@ -222,7 +222,7 @@ class _Touched:
             self._gone[digest] = None
 
     def _add_dead(self, digest: bytes, author: bytes, dead: Skeleton) -> None:
-        """Add a removed post, and the values that its removal may have changed."""
+        """Add a removed post, with its skeleton `dead`, and the things that its removal may have changed."""
         channel = dead.channel or ""
         if dead.type in LINKABLE_TYPES:
             says = self._members.get((channel, author), False)
@@ -235,12 +235,12 @@ class _Touched:
         elif dead.type == INFO:
             self._add_info(author)
         elif dead.type in MODERATION_TYPES and self._counts(author):
-            self._contexts[None] = None  # the target of the action is no longer known
+            self._contexts[None] = None  # the skeleton does not contain the target of the action
 
     # --- changes of subjects -------------------------------------------------------------------
 
     def changes(self, unread_entries: int) -> Iterator[Change]:
-        """Yield the changes. `unread_entries` is the number of log entries after the added entries."""
+        """Yield the changes of all things. `unread_entries` is the number of log entries after the added entries."""
         yield from self._channel_changes(unread_entries)
         for author in self._names:
             yield NameChanged(self._display.user(author))
@@ -261,7 +261,7 @@ class _Touched:
             yield UnreadChanged(channel)
 
     def _topics_of_users(self) -> Iterator[str]:
-        """Yield channels whose topic may change because an action concerns a user who set their topic."""
+        """Yield the channels whose topic may change because an action concerns a user who set a topic there."""
         for user, context in self._users:
             rows = islice(author_view.newest(self._reader, user, TOPIC), limits.MAX_BATCH_POSTS)
             posts = (self._reader.post(digest) for _, digest in rows)
@@ -270,7 +270,10 @@ class _Touched:
                     yield channel
 
     def _channel_changes(self, unread_entries: int) -> Iterator[Change]:
-        """Yield changes of channels. A channel may be new if read and unread entries can contain all its posts."""
+        """Yield ChannelRemoved for channels that no longer exist, and ChannelAdded for channels that may be new.
+
+        A channel may be new if all its posts may belong to added entries or to the `unread_entries` later entries.
+        """
         for channel in {**self._channels, **self._live}:
             if channel in RESERVED_CHANNELS:
                 continue
@@ -290,7 +293,10 @@ class _Touched:
             yield (Joined if is_member else Left)(channel, self._display.user(author, channel))
 
     def _was_member(self, channel: str, author: bytes, member: Membership | None) -> bool:
-        """Return True if a user was a member of a channel before the posts of the read entries."""
+        """Return True if `author` was a member of a channel before the posts of the added entries.
+
+        `member` is the present membership, None without one.
+        """
         if member is not None and member.has_joined and member.announced_by not in self._read:
             return True
         group = escape(channel) + b"!" + author.hex().encode()

@@ -45,7 +45,7 @@ class UserMarks:
     # --- with each write -----------------------------------------------------------------------
 
     def after(self, plan: Plan) -> Self:
-        """Add to a plan the local rows that its added and removed posts require."""
+        """Add the local rows that the added and removed posts of `plan` require. Return the marks after the plan."""
         if self.naming is None and not self.marks:
             return self
         naming, late = self.names_after(plan), dict(self.late)
@@ -55,15 +55,15 @@ class UserMarks:
                 self._note_removed(plan, post, naming)
             elif post.type == TEXT:
                 self._note_added(plan, post, naming, late)
-            # Heads are updated later in the write, so a new post to which earlier posts link is still missing here.
-            # The search includes texts of this plan that link to it.
+            # Earlier texts may link to a new post. Then `links.is_missing` is still True here, because the heads are
+            # updated later in the write. The search includes texts of this plan that link to the post.
             may_differ = naming is not None and naming.may_differ_for_links(post)
             if naming and may_differ and (post.hash in removed or links.is_missing(plan.reader, post)):
                 search_linking(plan, naming, post)
         return replace(self, naming=naming, late=late)
 
     def marked(self, plan: Plan, channel_key: bytes, place: bytes | None) -> Self:
-        """Add a read mark at a <mono-ts> to a plan. If `place` is None, mark the latest text of the channel."""
+        """Mark a channel as read up to the <mono-ts> `place` in a plan. If it is None, mark up to the latest text."""
         searched, _ = self.searched(plan)
         if place is None:
             latest = messages.texts(plan.reader, unescape(channel_key), newest_first=True)
@@ -76,10 +76,10 @@ class UserMarks:
         return searched.with_mark(plan, channel_key, place, late)
 
     def seen(self, plan: Plan, channel_key: bytes, seen: set[bytes], upto: bytes | None) -> Self:
-        """Mark the texts at the <mono-ts> in `seen` as read in a plan, and all texts from the mark up to `upto`.
+        """Mark as read in a plan the texts at the <mono-ts> in `seen`, and all texts from the read mark up to `upto`.
 
-        The mark moves to the last of `seen`, and unread texts before it become late texts. If this would make more than
-        `limits.MAX_UNREAD_COUNTED` texts late, the mark moves only up to `upto`.
+        The mark moves to the last text in `seen`, and the unread texts before it become late texts. If these would be
+        more than `limits.MAX_UNREAD_COUNTED`, the mark moves only to `upto`.
         """
         searched, _ = self.searched(plan)
         known = self.marks.get(channel_key)
@@ -97,7 +97,10 @@ class UserMarks:
         return searched.with_mark(plan, channel_key, place, late) if late or place != before else searched
 
     def _unseen(self, reader: Reader, channel_key: bytes, after: bytes, before: bytes, seen: set[bytes]) -> list[Post]:
-        """Return up to MAX_UNREAD_COUNTED + 1 texts of others between two <mono-ts> that are not in `seen`."""
+        """Return texts of others between the <mono-ts> `after` and `before`, except those whose <mono-ts> is in `seen`.
+
+        At most MAX_UNREAD_COUNTED + 1 texts are returned.
+        """
         if before <= after:
             return []
         rows = messages.texts(reader, unescape(channel_key), after or None, before, newest_first=False)
@@ -106,7 +109,7 @@ class UserMarks:
         return list(islice(others, limits.MAX_UNREAD_COUNTED + 1))
 
     def with_mark(self, plan: Plan, channel_key: bytes, place: bytes, late: list[bytes]) -> Self:
-        """Add a read mark to a plan, and delete the rows of the late texts with the keys in `late`."""
+        """Set the read mark of a channel to the <mono-ts> `place` in a plan. Delete the late texts' rows in `late`."""
         mark = ReadMark(place, arrival_log.next_sequence(plan.reader) - 1)
         plan.set_local(READ, channel_key, encode_mark(mark), noted=True)
         for key in late:
@@ -117,7 +120,10 @@ class UserMarks:
     def _note_added(
         self, plan: Plan, post: Post, naming: Naming | None, late: dict[bytes, int], sequence: int | None = None
     ) -> None:
-        """Add the rows of a text. `sequence` is its number in the arrival log if it was stored before this plan."""
+        """Add the rows of the text `post` if it is late or a mention. Update the number of late texts in `late`.
+
+        `sequence` is the number of its log entry if it was stored before this plan, None for a new text.
+        """
         mark = self.marks.get(post.channel_key)
         if mark is not None and post.sort_time <= mark.place and (sequence is None or sequence > mark.sequence):
             plan.set_local(LATE, post.channel_key + b"!" + post.sort_time, named_value(post))
@@ -145,7 +151,7 @@ class UserMarks:
         return replace(self, naming=naming), 0 if naming is None else search_some(plan, naming, limits.MAX_BATCH_POSTS)
 
     def _begun(self, plan: Plan) -> Self:
-        """Request a search of all stored texts, unless it was already requested with the current rules."""
+        """Add a request to a plan to search all stored texts, unless the current rules were requested before."""
         naming = self.naming
         if naming is None:
             naming = Naming.read(plan.reader, self.own_key)
@@ -157,10 +163,10 @@ class UserMarks:
         return replace(self, naming=naming)
 
     def names_after(self, plan: Plan, *, is_unsure: bool = False) -> Naming | None:
-        """Return the user's key and names after a plan, and search the texts that a change concerns.
+        """Return the user's key and names after a plan. If they changed, search the first texts that this concerns.
 
-        With `is_unsure`, the names are read even if the posts of the plan cannot change them. Returns None until
-        mentions are requested.
+        With `is_unsure`, the names are read even if no post of the plan can change them. Returns None until mentions
+        are requested.
         """
         known, own_key = self.naming, self.own_key or b""
         posts = chain(plan.added, plan.removed)
@@ -180,7 +186,10 @@ class UserMarks:
     # --- after a reindexing --------------------------------------------------------------------
 
     def completed(self, plan: Plan) -> Self:
-        """Add the rows that a rebuild, a reindexing or another key file requires, for at most one batch of posts."""
+        """Add the rows that a rebuild, a reindexing or another key file requires, for at most one batch of posts.
+
+        Return the marks and names after the plan.
+        """
         naming = self.names_after(plan, is_unsure=True)
         late = dict(self.late)
         if plan.reader.local(UNSEEN, b"") is not None:
@@ -193,7 +202,10 @@ class UserMarks:
         return has_names and reader.local(UNSEEN, b"") is None
 
     def _note_unseen(self, plan: Plan, naming: Naming | None, late: dict[bytes, int]) -> None:
-        """Add the rows of the next batch of texts in the arrival log, after the number in the row UNSEEN."""
+        """Add the rows of texts in the next batch of log entries, after the entry whose number is in the row UNSEEN.
+
+        Update the row, or delete it after the last batch.
+        """
         after = number_in(plan.reader.local(UNSEEN, b""))
         entries = list(islice(arrival_log.entries(plan.reader, after), limits.MAX_BATCH_POSTS))
         for entry in entries:
@@ -207,7 +219,10 @@ class UserMarks:
 
 
 def _bound(plan: Plan, channel_key: bytes, number: int | None) -> int:
-    """Return the number of late texts of a channel, with a new text. Above the limit, the oldest texts become read."""
+    """Return the number of late texts of a channel after a text was added. `number` is the number before, if known.
+
+    Above `limits.MAX_LATE_TEXTS`, the rows of the oldest late texts are deleted: they become read.
+    """
     if number is not None and number < limits.MAX_LATE_TEXTS:
         return number + 1
     prefix = local_key(LATE)

@@ -84,9 +84,10 @@ class Writer:
     def replace(
         self, admitted: IntakeBatch, surplus: Callable[[Reader], Iterable[bytes]], *, sync: bool
     ) -> tuple[list[Outcome], list[Outcome]]:
-        """Store an admitted batch and discard the posts that `surplus` returns, in one write. Return both outcomes.
+        """Store the batch `admitted` and discard the posts whose hashes `surplus` returns, in one write.
 
-        Raises ArgumentError, and writes nothing, if a post of the batch is rejected (`admitted.rejection`).
+        Return the outcomes of the batch and of the discarded posts. Raises ArgumentError, and writes nothing, if a post
+        of the batch is rejected (`admitted.rejection`).
         """
         if problem := admitted.rejection():
             raise ArgumentError(problem)
@@ -167,7 +168,7 @@ class Writer:
             return [self.write(Delete(tuple(part)), sync=sync) for part in parts]
 
     def _is_private(self, reader: Reader, digest: bytes) -> bool:
-        """Return True if a post is local-only. Raises ArgumentError if the user cannot delete it."""
+        """Return True if a stored post is local-only. Raises ArgumentError if it is stored and cannot be deleted."""
         post = reader.post(digest)
         if post is None:
             return False
