@@ -226,7 +226,7 @@ class AnswerQueue:
         self._wakes_up: asyncio.TimerHandle | None = None
 
     def add(self, exchange: Exchange) -> None:
-        """Queue a request. Its turn reads the state of the store at that time. A live request may be added again."""
+        """Queue a request. It is answered from the state of the store at its turn. A live request may be added again."""
         self._pending[_kind(exchange)][exchange] = None
         self.advance()
 
@@ -243,17 +243,17 @@ class AnswerQueue:
         self.advance()  # a current answer notices that it is over, and releases its state
 
     def slow_down(self) -> None:
-        """Stop reading for a peer that reads slower than this node writes, and use shorter parts later."""
+        """Stop reading the store for a peer that reads slower than this node writes, and make later parts shorter."""
         self.is_slow = True
         self._shrink = limits.PARTS_SHRINK
 
     def speed_up(self) -> None:
-        """Resume reading for the peer."""
+        """Resume reading the store for the peer."""
         self.is_slow = False
         self.advance()
 
     def advance(self) -> None:
-        """Read a part of the next answer, unless one is being read."""
+        """Read a part of the next answer, unless a part is already being read."""
         if self._is_reading:
             return
         answer = next((begun for begun in self._begun if begun is not None and begun.exchange.is_over), None)
