@@ -68,21 +68,21 @@ _BROKEN_OFF: Final = ("lost", "silent", "limit")
 
 
 class ReconcileJob(NamedTuple):
-    """Work of one or more conversations."""
+    """One reconciliation, in one or more conversations: with which peer, what to compare, and for what purpose."""
 
     link: PeerLink
     terms: Terms
     report: ReconcileReport
     """Receives the counts."""
     is_complete: bool = False
-    """True if it compares all common posts, so that the stores are in step if nothing differs."""
+    """True if all common posts are compared, so that the stores are in step if nothing differs."""
     purpose: Purpose = Purpose.RECONCILE
     progress: Callable[[int], None] | None = None
     """Called with the number of posts that were just stored."""
 
 
 def jittered(pause_s: float, spread: Callable[[float, float], float] = random.uniform) -> float:
-    """Return a slightly random pause, so that nodes do not reconcile at the same moments."""
+    """Return `pause_s`, made up to `_JITTER` longer or shorter, so that nodes do not reconcile at the same moments."""
     return pause_s * spread(1 - _JITTER, 1 + _JITTER)
 
 
@@ -133,7 +133,7 @@ class Reconciler:
             ends: set[asyncio.Future[Any]] = {task, link.closed}
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if link.closed.done() and link in self._by_link:
-                await asyncio.wait({task}, timeout=1.0)  # it logs the lost reconciliation
+                await asyncio.wait({task}, timeout=1.0)  # `task` logs the lost reconciliation
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
