@@ -68,7 +68,7 @@ def _handles(reader: Reader, channel: str) -> bool:
 
 
 def without_crashing(reader: Reader, request: Request, part: list[Any]) -> list[Any]:
-    """Remove the items that crash cable.js and that `items_of` did not filter."""
+    """Return `part` without the items that crash cable.js and that `items_of` did not filter."""
     match request:
         case ModerationRequest():
             return [digest for digest in part if answers.is_safe_for_cable_js(reader, digest)]
@@ -78,7 +78,7 @@ def without_crashing(reader: Reader, request: Request, part: list[Any]) -> list[
 
 
 def without_blocked(reader: Reader, request: Request, part: list[Any], audience: Audience) -> list[Any]:
-    """Remove the hashes and names that blocks hide from the peer. This does not check posts."""
+    """Return `part` without the hashes and names that blocks hide from the peer. This does not check posts."""
     if audience.is_everyone:
         return part
     if isinstance(request, ListRequest):
@@ -158,7 +158,7 @@ class Answer:
                 self._collect(self._part, request)
 
     def _collect(self, names: list[str], request: ListRequest) -> None:
-        """Keep the names after the offset.
+        """Keep those of `names` that are after the offset of the request, up to its limit.
 
         Reading names before the offset takes time too, so all names are read in parts.
         """

@@ -177,7 +177,7 @@ class Serving:
             connection.end(BLOCKED)
 
     def _conclude(self, connection: Connection, answer: Answer, route: Route | None) -> None:
-        """Conclude a request after the store's part, unless other peers or later changes may add to it."""
+        """Record that the store's answer is sent. Conclude the request, unless other peers or changes may add to it."""
         exchange = answer.exchange
         if isinstance(exchange.request, PostRequest):
             self._announced.note_sent(connection, exchange.request.hashes)

@@ -139,7 +139,7 @@ class Exchange:
         return hashes
 
     def take_missing(self, posts: Iterable[bytes]) -> list[bytes]:
-        """Return the posts that are missing, and mark them as received."""
+        """Return those of `posts` whose hashes are in `missing`, and remove these hashes."""
         taken = []
         for post in posts:
             digest = post_hash(post)

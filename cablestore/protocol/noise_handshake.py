@@ -186,7 +186,7 @@ class NoiseHandshake:
         return plaintext
 
     def _derive(self, material: bytes, count: int) -> list[bytes]:
-        """Derive keys of 64 bytes from the chaining key: HKDF (4.3)."""
+        """Derive `count` keys of 64 bytes from the chaining key and `material`: HKDF (4.3)."""
         secret = hmac.digest(self._chaining_key, material, hashlib.blake2b)
         keys = [b""]
         for number in range(1, count + 1):
