@@ -137,7 +137,7 @@ class PostIntake:
     ) -> dict[int, Outcome]:
         """Return outcomes by position: those in `rejections`, and for each None the next outcome of `written`.
 
-        Unless `is_current` is True, rejections are outdated and left out.
+        Add rejections to `rejected`. Unless `is_current` is True, they are outdated and left out.
         """
         accepted, found = iter(written), dict[int, Outcome]()
         for at, rejection in zip(positions, rejections, strict=True):

@@ -215,9 +215,9 @@ class PeerLink(asyncio.Protocol, ABC):
             self._transport.close()
 
     def _rejection(self, *, is_complete: bool) -> str:
-        """Return the reason if the peer is banned, or if the policy rejects it, else "".
+        """Return the reason to reject the peer if it is banned, or if the policy rejects it, else "".
 
-        `is_complete` is True if the peer's key is known, or if the connection is not encrypted.
+        `is_complete` is False while the peer may still send a key. Then only bans and denied names count.
         """
         dialed = "" if self.dialed is None else host_name(self.dialed.host)
         names = [host_name(self.host), dialed, "" if self.remote_static is None else self.remote_static.hex()]

@@ -131,7 +131,7 @@ class SyncState:
         self.epoch += 1
 
     def changed(self) -> Callable[[], None] | None:
-        """Return a function that writes the marks to the disk in any thread, or None if they have not changed."""
+        """Return a function that writes the present marks to the disk in any thread, None if nothing has changed."""
         if self._path is None or not self._is_changed:
             return None
         self._is_changed = False

@@ -88,7 +88,7 @@ class SharedState:
         return self._reader
 
     def keep(self) -> SharedState:
-        """Keep the state open until one more call of `release`. Return the state."""
+        """Keep the state open until `release` is called once more. Return the state."""
         self._users += 1
         return self
 

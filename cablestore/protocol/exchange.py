@@ -132,7 +132,7 @@ class Exchange:
         return exchange
 
     def within_limit(self, hashes: Sequence[bytes]) -> Sequence[bytes]:
-        """Return the hashes within the request's limit, and count them (wire.md 5.2.2)."""
+        """Return the first `hashes` up to the request's limit, and deduct them from `remaining` (wire.md 5.2.2)."""
         if self.remaining is not None:
             hashes = hashes[: self.remaining]
             self.remaining -= len(hashes)

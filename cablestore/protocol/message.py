@@ -350,7 +350,7 @@ def _cancel_request(frame: bytes, at: int, request_id: bytes, dialect: Dialect) 
 
 
 def _request(kind: Callable[..., Message], *readers: Callable[[bytes, int], tuple[Any, int]]) -> _Reader:
-    """Return the reader of a request: its ttl, then its fields in order."""
+    """Return a function that reads a request of class `kind`: its ttl, then one field with each of the `readers`."""
 
     def read(frame: bytes, at: int, request_id: bytes, dialect: Dialect) -> tuple[Message, int]:
         ttl, at = read_choice(frame, at, "ttl", limits.MAX_TTL) if dialect.requests_have_ttl else (0, at)

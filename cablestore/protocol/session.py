@@ -276,7 +276,7 @@ class Session:
         self._withdraw(exchange, Step.CANCELLED)
 
     def _withdraw(self, exchange: Exchange, step: Step) -> None:
-        """Cancel a request of this side. The ttl is 0, because existing clients reject other values."""
+        """Cancel a request of this side. The CancelRequest has ttl 0, because existing clients reject other values."""
         if exchange.is_over:
             return
         was_said = self.open_requests.get(exchange.request.request_id) is exchange
