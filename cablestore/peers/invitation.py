@@ -175,7 +175,7 @@ def _require_reachable(peer: Address) -> None:
 
 
 def _text_of(file: BinaryIO, where: str) -> str:
-    """Return the text of an open file, without the bytes far beyond the longest invitation: `parse` rejects long text.
+    """Return the text at the start of an open file: enough that `parse` rejects a text that is too long.
 
     `where` names the file in the ArgumentError that is raised if it is not text.
     """

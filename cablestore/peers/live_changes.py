@@ -151,7 +151,7 @@ def _is_safe_for_cable_js(reader: Reader, item: LiveChange) -> bool:
 
 
 def _note(found: dict[tuple[Subject, str, bytes], LiveChange], sequence: int, changes: Iterable[LiveChange]) -> None:
-    """Add the changes of log entry `sequence` to `found`, which keeps equal changes once: a deletion may have several."""
+    """Add the changes of log entry `sequence` to `found`. Equal changes, such as those of one deletion, are kept once."""
     for item in changes:
         found[item.subject, item.channel, item.hash] = item._replace(sequence=sequence)
 

@@ -165,7 +165,7 @@ class Serving:
         elif exchange.is_over:
             pass
         elif isinstance(exchange.request, PostRequest):
-            if session.dialect is not self._context.dialect:  # post/info has another form there
+            if session.dialect is not self._context.dialect:  # post/info has another form in that dialect
                 part = [post for post in part if peek_type(post) != INFO]
             session.answer_posts(exchange, part)
         elif not isinstance(exchange.request, ListRequest):  # names are sent in only one response

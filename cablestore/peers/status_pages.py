@@ -151,7 +151,7 @@ class _Server(ThreadingMixIn, WSGIServer):
         now_s = time.monotonic()
         for client, until_s in list(self._clients.items()):
             if now_s > until_s:
-                with suppress(OSError):  # it is gone
+                with suppress(OSError):  # the client is gone
                     client.shutdown(socket.SHUT_RDWR)
 
     def shutdown_request(self, request: Any) -> None:

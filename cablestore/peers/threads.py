@@ -343,7 +343,7 @@ class WriteThread:
         at = 0
         for posts, future, *_ in taken:
             begin, at = at, at + len(posts)
-            if future.cancelled():  # with the task that waited for it, because the node stops
+            if future.cancelled():  # the task that waited was cancelled, because the node stops
                 continue
             if isinstance(found, CableStoreError):
                 future.set_exception(found)

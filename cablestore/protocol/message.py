@@ -220,7 +220,7 @@ class FrameReader:
         return frames
 
     def _next(self, data: bytes, at: int) -> tuple[int, int] | None:
-        """Return the start and end of the message at `at`, or None if it is incomplete."""
+        """Return the start and the end of the message whose length is at `at`, or None if the message is incomplete."""
         self._needed = len(data) - at + 1
         if at >= len(data):
             return None

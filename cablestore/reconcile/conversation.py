@@ -365,7 +365,7 @@ class ReconcileConversation:
         self._send(PayloadFrame(data))
 
     def _measure(self, size_bytes: int, at_s: float) -> None:
-        """Measure how fast payloads are answered when one arrives: this determines the size of this side's next payload."""
+        """Measure the link when a payload arrives: this determines the size of this side's next payload."""
         self._payload_flow.arrived(size_bytes)
         if self._payload_sent is not None:
             start, sent_size_bytes = self._payload_sent

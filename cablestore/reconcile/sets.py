@@ -92,7 +92,7 @@ class SortedRecords:
         return [joined[at : at + size] for at in range(start * size, last * size, size)]
 
     def number_below(self, key: bytes) -> int:
-        """Return the number of records that are less than these bytes."""
+        """Return the number of records that sort before `key`."""
         joined, size = self._joined, self._size_bytes
         low, high = 0, self.count
         while low < high:  # this takes two thirds of the time of `bisect_left`, which calls a method for each record
