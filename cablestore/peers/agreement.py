@@ -75,7 +75,7 @@ class Agreement:
         self.ended.set()
 
     def changed(self, place: LogPosition) -> list[bytes]:
-        """End the agreement if the store was compared at another log position than `place`. Return the frames for the peer."""
+        """End the agreement if the store was compared at a log position other than `place`. Return frames to send."""
         return [] if self._place in (None, place) else self._end()
 
     def failed(self) -> list[bytes]:

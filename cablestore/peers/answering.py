@@ -226,7 +226,7 @@ class AnswerQueue:
         self._wakes_up: asyncio.TimerHandle | None = None
 
     def add(self, exchange: Exchange) -> None:
-        """Queue a request. It is answered from the state of the store at its turn. A live request may be added again."""
+        """Queue a request. It is answered from the store's state at its turn. A live request may be added again."""
         self._pending[_kind(exchange)][exchange] = None
         self.advance()
 

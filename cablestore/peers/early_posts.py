@@ -50,7 +50,7 @@ class EarlyPosts(Generic[Sender]):
             self.is_early(digest, sender)
 
     def is_early(self, digest: bytes, sender: Sender) -> bool:
-        """Return True if the post that `sender` offers was rejected as not acceptable yet. Note that `sender` has it."""
+        """Return True if the post was rejected as not acceptable yet. Then note that `sender` has it."""
         senders = self._senders.get(digest)
         if senders is None:
             return False

@@ -145,7 +145,7 @@ class Fetches:
             self.settled(digest)
 
     def settled(self, digest: bytes, *, has_arrived: bool = False) -> None:
-        """Notify the fetches that wait for this post. Without `has_arrived`, it did not arrive or could not be stored."""
+        """Notify the fetches that wait for this post. Without `has_arrived`, it was not received or not stored."""
         self.storing.discard(digest)
         for fetch in self._of_peers.values():
             fetch.settled(digest, has_arrived=has_arrived)
@@ -465,7 +465,7 @@ class Fetch:
                 await self._waiting.setdefault(digest, self._context.loop.create_future())
 
     def settled(self, digest: bytes, *, has_arrived: bool) -> None:
-        """End the waits for this post. Unless it `has_arrived`, it counts as failed if it was in transit when offered."""
+        """End the waits for this post. Without `has_arrived`, it counts as failed if it was in transit when offered."""
         if digest in self._elsewhere:
             self._elsewhere.remove(digest)
             self._failed += not has_arrived

@@ -112,7 +112,7 @@ class PeerListener(ABC, Generic[L]):
             self._context.log.warning("cannot accept connections", extra={"reason": str(error.strerror)})
 
     def _may_warn(self) -> bool:
-        """Return True, at most once in `_WARN_EVERY_S`, if a warning about too few file descriptors may be logged now."""
+        """Return True, at most once in `_WARN_EVERY_S`, if the log may warn about too few file descriptors now."""
         now_s = self._context.loop.time()
         may_warn = now_s >= self._warns_at_s
         if may_warn:

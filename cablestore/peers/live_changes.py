@@ -151,7 +151,7 @@ def _is_safe_for_cable_js(reader: Reader, item: LiveChange) -> bool:
 
 
 def _note(found: dict[tuple[Subject, str, bytes], LiveChange], sequence: int, changes: Iterable[LiveChange]) -> None:
-    """Add the changes of log entry `sequence` to `found`. Equal changes, such as those of one deletion, are kept once."""
+    """Add the changes of log entry `sequence` to `found`. Keep equal changes, such as those of a deletion, once."""
     for item in changes:
         found[item.subject, item.channel, item.hash] = item._replace(sequence=sequence)
 
@@ -177,7 +177,7 @@ def _of_post(reader: Reader, post: Post, state_channels: frozenset[str]) -> Iter
 
 
 def _of_consent(reader: Reader, user: bytes) -> Iterator[LiveChange]:
-    """Yield CONSENT for each role of a user, and also the role if the user accepts roles now (moderation.md 5.2.1.1)."""
+    """Yield CONSENT for each role of a user, and also the role if the user accepts roles (moderation.md 5.2.1.1)."""
     accepts = not acts.has_declined(reader, user)
     for act in acts.roles_for(reader, user):
         yield LiveChange(Subject.CONSENT, "", user, 0)

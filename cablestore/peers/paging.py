@@ -60,7 +60,7 @@ class Paging:
             self._grow()
 
     def _move(self, last_ms: int, *, over: bool) -> bool:
-        """Move to the time `last_ms` at which the page ended, or past it with `over`. Return False if nothing changes."""
+        """Move to `last_ms`, where the page ended, or past it if `over` is True. Return False if nothing changes."""
         if self._is_newest_first is False:
             start_ms = last_ms + over
             has_moved = start_ms > self.start_ms

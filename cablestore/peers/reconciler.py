@@ -82,7 +82,7 @@ class ReconcileJob(NamedTuple):
 
 
 def jittered(pause_s: float, spread: Callable[[float, float], float] = random.uniform) -> float:
-    """Return `pause_s`, made up to `_JITTER` longer or shorter, so that nodes do not reconcile at the same moments."""
+    """Return `pause_s`, changed by up to `_JITTER` of it, so that nodes do not reconcile at the same moments."""
     return pause_s * spread(1 - _JITTER, 1 + _JITTER)
 
 
@@ -369,7 +369,7 @@ class Reconciler:
         current.over.set_result(None)
 
     def _rejection(self, link: PeerLink) -> str:
-        """Return why a conversation with this peer cannot begin now, or "". May stop another conversation to allow it."""
+        """Return why a conversation with this peer cannot begin now, or "". May stop another conversation for it."""
         if self._context.writes.failure:
             return "cannot store posts"
         others = [current for current in self._by_link.values() if current.link is not link and not current.is_stopping]
@@ -448,7 +448,7 @@ class Reconciler:
             self._context.log.info("reconciled", extra=fields)
 
     async def _wait_for_senders(self, link: PeerLink) -> None:
-        """If the last conversation with this peer ended because others transfer its posts, wait until one of these ends."""
+        """If the last conversation ended because others transfer the same posts, wait until one of the others ends."""
         senders = self._senders.pop(link, None)
         if senders:
             ends: set[asyncio.Future[Any]] = {link.closed, *senders}

@@ -194,7 +194,7 @@ class Reconciliation:
         return []
 
     def _items(self, channels: frozenset[str] | None) -> OrderedSet:
-        """Return the ids of the posts in `channels` (None: all), in a snapshot that `run` closes. Runs in the thread."""
+        """Return the ids of posts in `channels` (None: all), in a snapshot that `run` closes. Runs in the thread."""
         self._snapshot = self._context.store.snapshot()
         self.place = LogPosition.of(self._snapshot.reader)
         return stored_set(self._snapshot.reader, channels)

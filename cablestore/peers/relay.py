@@ -185,9 +185,10 @@ class Loops:
         """Weak references to the session that sent each request first, by request id."""
 
     def is_loop(self, session: Session, request: Request, alive: Collection[Session]) -> bool:
-        """Return True if another connected peer sent this request first, or this node did. Otherwise remember its sender.
+        """Return True if another connected peer sent this request first, or this node did. Otherwise note its sender.
 
-        `alive` are the sessions with the connected peers. A peer that reconnects repeats its request with the same id, and is answered.
+        `alive` are the sessions with the connected peers. A peer that reconnects repeats its request with the same id,
+        and is answered.
         """
         seen = self._seen.get(request.request_id)
         if seen is None and any(other.has_requested(request.request_id) for other in alive):

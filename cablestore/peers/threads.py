@@ -191,7 +191,7 @@ class ReadThread:
         del self._jobs[:_MOST_JOBS]
 
     def begin(self, function: Callable[[Reader], T]) -> asyncio.Future[T]:
-        """Queue a call of `function` on the present state, and return the future of its result. Later jobs run after it.
+        """Queue a call of `function` on the present state. Return the future of its result. Later jobs run after it.
 
         If a rebuild replaces the database meanwhile, the function is called again.
         """

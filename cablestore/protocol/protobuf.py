@@ -105,8 +105,8 @@ def all_fields(
 class Kind:
     """A kind of value: its kind on the wire, and the value `absent` of an absent field.
 
-    `read` converts the number or the bytes of a field. If it is None, they are the value. `write` returns the field for a tag
-    and a value, or nothing for the value `absent`.
+    `read` converts the number or the bytes of a field. If it is None, they are the value. `write` returns the field for
+    a tag and a value, or nothing for the value `absent`.
     """
 
     wire: int
@@ -234,7 +234,7 @@ class Document:
         raise ArchiveError(f"invalid {self.name} of {len(data)} bytes: {reason}. Fetch it again")
 
     def merged(self, data: bytes, known: list[Any] | None, depth: int) -> list[Any]:
-        """Decode a document. Return its values: a new list, or `known` after merging them into it. `depth` is its nesting."""
+        """Decode a document, nested to `depth`. Return its values: a new list, or `known` with the values merged in."""
         values = self._absent.copy() if known is None else known
         at, end = 0, len(data)
         while at < end:

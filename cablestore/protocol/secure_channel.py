@@ -224,7 +224,7 @@ class SecureChannel:
         return bool(message)
 
     def _shake(self, number: int, data: bytes) -> None:
-        """Read handshake message `number`, and write the next one, if any. After the last one, the channel is established."""
+        """Read handshake message `number`, and write the next one. After the last one, the channel is established."""
         try:
             self._handshake.read(data)
             if number < len(HANDSHAKE_SIZES_BYTES):
@@ -245,7 +245,7 @@ class SecureChannel:
             self.is_established = True
 
     def _check_length(self, total_size_bytes: int) -> None:
-        """Check the length of a message before allocating memory. All segments of a message, even the last, contain data."""
+        """Check the length of a message before allocating memory. All of its segments, even the last, contain data."""
         segments = -(-total_size_bytes // CIPHERTEXT_SIZE_BYTES)
         size_bytes = total_size_bytes - TAG_SIZE_BYTES * segments
         least_bytes = (segments - 1) * SEGMENT_SIZE_BYTES + (segments > 1)

@@ -170,7 +170,7 @@ class Session:
                 self._send_request(exchange, now_s)
 
     def _recognise(self, dialect: Dialect, now_s: float, events: list[Event]) -> None:
-        """Change to the peer's dialect, and send the open requests again in it: the peer did not understand them before."""
+        """Change to the peer's dialect, and send the open requests again in it: the peer did not understand them."""
         self.is_recognised = True
         if dialect is not self.dialect:
             self._out.clear()  # unsent messages, which crash some existing clients
@@ -215,7 +215,7 @@ class Session:
 
     @property
     def first_ids(self) -> tuple[bytes, bytes]:
-        """The random ids of this side's and of the peer's first request without a ttl, b"" for a side that sent none."""
+        """The random ids of this side's and the peer's first request without a ttl, b"" for a side that sent none."""
         return self._own_greeting.first, self._peer_greeting.first
 
     @property

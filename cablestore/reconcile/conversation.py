@@ -118,7 +118,8 @@ class FrameSizes:
 class Findings:
     """Results of a conversation so far.
 
-    `here_only` and `there_only` count the posts that only this side had, or only the peer. `unasked` counts received posts that were not requested.
+    `here_only` and `there_only` count the posts that only this side had, or only the peer. `unasked` counts
+    received posts that were not requested.
     """
 
     rounds: int = 0
@@ -267,8 +268,8 @@ class ReconcileConversation:
     def _advance(self, at_s: float) -> list[ArrivedPosts]:
         """Process the held frames in order. Return the posts that must be stored.
 
-        A payload, and the frames after it, remain held while too many posts wait to be sent. Nothing else waits for posts
-        to be sent. Otherwise two sides could wait for each other's confirmations.
+        A payload, and the frames after it, remain held while too many posts wait to be sent. Nothing else waits for
+        posts to be sent. Otherwise two sides could wait for each other's confirmations.
         """
         arrived: list[ArrivedPosts] = []
         self._now_s = at_s
@@ -403,7 +404,7 @@ class ReconcileConversation:
     # --- posts ----------------------------------------------------------------------------------
 
     def _send_posts(self) -> None:
-        """Send the posts that may be sent now. When the peer has stored all, take the next step: sums, deletions, done."""
+        """Send the posts that may be sent now. When the peer has stored them, go on: sums, deletions, done."""
         self._send_batches()
         if self._session is None or not self._session.is_done or not self._outgoing.is_idle:
             return

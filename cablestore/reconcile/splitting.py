@@ -138,7 +138,7 @@ class Replier:
         return reply
 
     def _learn(self, reply: PayloadReply, parts: Sequence[PayloadPart]) -> None:
-        """Although the reply is full, compare the item sets in `parts` that expect no answer: the peer may rely on it."""
+        """Compare the item sets in `parts` that expect no answer, although the reply is full: the peer relies on it."""
         for part in parts:
             within = part.range.within(self._window)
             if within is None or not isinstance(part.content, ItemSet):
@@ -149,7 +149,7 @@ class Replier:
     def _is_learned(self, reply: PayloadReply, within: Range, theirs: ItemSet) -> bool:
         """Return True if `theirs` expects no answer, so that it must be compared completely.
 
-        Return False once the ranges of such item sets contain more local ids than one frame of an honest peer can cover.
+        Return False once such item sets cover more local ids than one frame of an honest peer can cover.
         """
         if not theirs.reconciled:
             return False
@@ -210,7 +210,8 @@ class Replier:
     def _answer_items(self, reply: PayloadReply, within: Range, theirs: ItemSet) -> None:
         """Compare the peer's item set `theirs` with the local ids, and add the answer.
 
-        If `_is_learned`, it is compared completely, otherwise as far as the reply has room. The rest gets a fingerprint.
+        If `_is_learned`, compare it completely, otherwise as far as the reply has room. Then add a fingerprint of the
+        remaining range.
         """
         compared, left = ([within], None) if self._is_learned(reply, within, theirs) else self._fitting(reply, within)
         for part in compared:
@@ -301,8 +302,8 @@ def cut_before(
 ) -> list[Bound]:
     """Return the bounds above `after` of a cut after about the first `k` ids of a range. `k` is at least 1.
 
-    The list is empty if the dialect cannot cut there. The cut may be `slack` ids off, or more if the dialect requires it. A bound with a hash needs another bound of the
-    same time before it, so two bounds are possible.
+    The list is empty if the dialect cannot cut there. The cut may be `slack` ids off, or more if the dialect requires
+    it. A bound with a hash needs another bound of the same time before it, so two bounds are possible.
     """
     if dialect.cuts_hashes:
         cut = items.cut(within, k, slack)

@@ -122,7 +122,7 @@ class StoredSet:
         self._names = tuple(names)
         self._below = lru_cache(_BOUNDS_REMEMBERED)(self._add_up)
         self._reads: list[tuple[_Branch, slice, int]] = []
-        """For each read, in order: a node, its parts that were read, and how many posts take as much memory as these."""
+        """For each read, in order: a node, the parts that were read, and how many posts take as much memory as they."""
         self._held_posts = 0
         self._tails: dict[bytes, NodePart] = {}
         self._root = self._read_root()
@@ -269,7 +269,7 @@ class StoredSet:
         self._remember(node, slice(None), leaves, node.ids[-1])
 
     def _read(self, name: bytes, sets: Sets) -> _Branch | _Leaf:
-        """Read the node called `name`: its parts, or its posts if they are few. `sets` are the sets with posts in it."""
+        """Read the node `name`: its parts, or its posts if they are few. `sets` are the sets with posts in the node."""
         if sum(count for _, count in sets) > self._tree.leaf_rows and len(name) < LENGTHS[LAST_LEVEL - 1]:
             return self._branch(name, [self._parts(part_of, name, count) for part_of, count in sets], sets)
         return _Leaf(self._posts(name, sets), _RECORD_SIZE_BYTES)
@@ -309,7 +309,7 @@ class StoredSet:
         )
 
     def _parts(self, name: bytes, node: bytes, posts: int) -> list[NodePart]:
-        """Return the parts of `node` in the set `name`: from its row, or from its `posts` posts if these need no row."""
+        """Return the parts of `node` in the set `name`: from its row, or from its posts if too few for a row."""
         level = LENGTHS.index(len(node))
         if posts > self._tree.leaf_rows:
             value = self._reader.get(self._tree.prefix + name + b"!" + node + b"~")
