@@ -399,7 +399,7 @@ class PeerLink(asyncio.Protocol, ABC):
     def check_path(self) -> None:
         """Check the connection after the machine's addresses or routes changed.
 
-        Close it if the machine has lost its local address. Probe the peer if the machine would now use another one.
+        Close it if the machine has lost its local address. Probe the peer if packets would now leave from another one.
         """
         here, there = self.ends
         if not here or not there or self.closed.done():

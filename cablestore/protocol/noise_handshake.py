@@ -157,7 +157,7 @@ class NoiseHandshake:
         self._cipher = CipherState(key[:KEY_SIZE_BYTES])
 
     def _mix_shared_secret(self, token: str) -> None:
-        """Mix in the shared secret of the keys in `token`: `es` is the initiator's ephemeral, the other's static."""
+        """Mix in the shared secret of the keys in `token`. `es`: the initiator's ephemeral, the responder's static."""
         own, other = (token[0], token[1]) if self._is_initiator else (token[1], token[0])
         secret = self._ephemeral_secret if own == "e" else self._static_secret
         public_key = self._remote_ephemeral if other == "e" else self.remote_static

@@ -300,7 +300,7 @@ def cut_evenly(items: OrderedSet, within: Range, count: int, parts: int, dialect
 def cut_before(
     items: OrderedSet, within: Range, k: int, after: Bound, dialect: SyncDialect, *, slack: int = 0
 ) -> list[Bound]:
-    """Return the bounds above `after` of a cut after about the first `k` ids of a range. `k` is at least 1.
+    """Cut off about the first `k` ids of a range, at least 1. Return the bounds of the cut that are above `after`.
 
     The list is empty if the dialect cannot cut there. The cut may be `slack` ids off, or more if the dialect requires
     it. A bound with a hash needs another bound of the same time before it, so two bounds are possible.
