@@ -50,7 +50,7 @@ class SingleSync:
         return report
 
     async def _reconciled(self, connection: Connection, progress: Callable[[int], None] | None) -> SyncReport:
-        """Reconcile with the peer. Raises NodeError if it is lost. Logs other failures, after which `run` uses Cable."""
+        """Reconcile with the peer. Raises NodeError if it is lost. Logs other failures: then `run` uses Cable."""
         found, terms = ReconcileReport(), self._reconciler.own_terms()
         try:
             await self._reconciler.until_equal(ReconcileJob(connection, terms, found, progress=progress))

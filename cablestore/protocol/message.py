@@ -435,7 +435,7 @@ def _ended(items: Iterable[bytes]) -> bytes:
 
 
 def encode_extra(content: bytes, dialect: Dialect) -> bytes:
-    """Encode a message of type EXTRA_TYPE_ID for another cablestore, with its length. The request id in it is not used."""
+    """Encode a message of type EXTRA_TYPE_ID for another cablestore, with its length. Its request id is not used."""
     ids = bytes(dialect.circuit_id_size_bytes) + _EXTRA_ID_BYTE * dialect.request_id_size_bytes
     return sized(_EXTRA_HEAD + ids + content)
 
