@@ -61,7 +61,7 @@ class Agreement:
         return [EQUAL]
 
     def peer_is_equal(self, place: LogPosition, *, answers: bool) -> list[bytes]:
-        """Record that the peer found the stores equal. Return the frame that answers the peer if `answers` is True."""
+        """Record that the peer found the stores equal. Return the frame that answers the peer, [] without `answers`."""
         if self._place != place:
             return [CHANGED] if answers else []
         self._is_in_step = True
@@ -75,7 +75,7 @@ class Agreement:
         self.ended.set()
 
     def changed(self, place: LogPosition) -> list[bytes]:
-        """Record the present log position of the store. Return the frames for the peer."""
+        """End the agreement if the store was compared at a log position other than `place`. Return frames to send."""
         return [] if self._place in (None, place) else self._end()
 
     def failed(self) -> list[bytes]:

@@ -22,7 +22,7 @@ class AnnouncedPosts:
     def __init__(self) -> None:
         self._announced: Final[dict[Hashable, dict[bytes, float]]] = {}
         self._received: Final[dict[Hashable, dict[bytes, None]]] = {}
-        """The latest posts sent to a peer. A peer may receive a post in an answer before the post is announced to it."""
+        """The latest posts sent to each peer. An answer may contain a post before the post is announced to the peer."""
 
     def note_announced(self, link: PeerLink, hashes: Iterable[bytes], now_s: float) -> None:
         """Record that posts of the local user were announced to a peer."""

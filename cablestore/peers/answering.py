@@ -68,7 +68,7 @@ def _handles(reader: Reader, channel: str) -> bool:
 
 
 def without_crashing(reader: Reader, request: Request, part: list[Any]) -> list[Any]:
-    """Remove the items that crash cable.js and that `items_of` did not filter."""
+    """Return `part` without the items that crash cable.js and that `items_of` did not filter."""
     match request:
         case ModerationRequest():
             return [digest for digest in part if answers.is_safe_for_cable_js(reader, digest)]
@@ -78,7 +78,7 @@ def without_crashing(reader: Reader, request: Request, part: list[Any]) -> list[
 
 
 def without_blocked(reader: Reader, request: Request, part: list[Any], audience: Audience) -> list[Any]:
-    """Remove the hashes and names that blocks hide from the peer. This does not check posts."""
+    """Return `part` without the hashes and names that blocks hide from the peer. This does not check posts."""
     if audience.is_everyone:
         return part
     if isinstance(request, ListRequest):
@@ -158,7 +158,7 @@ class Answer:
                 self._collect(self._part, request)
 
     def _collect(self, names: list[str], request: ListRequest) -> None:
-        """Keep the names after the offset.
+        """Keep those of `names` that are after the offset of the request, up to its limit.
 
         Reading names before the offset takes time too, so all names are read in parts.
         """
@@ -226,7 +226,7 @@ class AnswerQueue:
         self._wakes_up: asyncio.TimerHandle | None = None
 
     def add(self, exchange: Exchange) -> None:
-        """Queue a request. Its turn reads the state of the store at that time. A live request may be added again."""
+        """Queue a request. It is answered from the store's state at its turn. A live request may be added again."""
         self._pending[_kind(exchange)][exchange] = None
         self.advance()
 
@@ -243,17 +243,17 @@ class AnswerQueue:
         self.advance()  # a current answer notices that it is over, and releases its state
 
     def slow_down(self) -> None:
-        """Stop reading for a peer that reads slower than this node writes, and use shorter parts later."""
+        """Stop reading the store for a peer that reads slower than this node writes, and make later parts shorter."""
         self.is_slow = True
         self._shrink = limits.PARTS_SHRINK
 
     def speed_up(self) -> None:
-        """Resume reading for the peer."""
+        """Resume reading the store for the peer."""
         self.is_slow = False
         self.advance()
 
     def advance(self) -> None:
-        """Read a part of the next answer, unless one is being read."""
+        """Read a part of the next answer, unless a part is already being read."""
         if self._is_reading:
             return
         answer = next((begun for begun in self._begun if begun is not None and begun.exchange.is_over), None)

@@ -67,7 +67,7 @@ class Audience:
         return not self.is_blocked
 
     def may_get_hash(self, reader: Reader, digest: bytes) -> bool:
-        """Return True if the peer may get a hash. If the post is not stored, only a block by the local user counts."""
+        """Return True if the peer may get a hash. If its post is not stored, only a block by the local user counts."""
         if self.static is None:
             return True
         raw = reader.get(data_key(digest.hex().encode()))

@@ -108,7 +108,7 @@ class ClockWatch:
             )
 
     async def _check_store(self) -> None:
-        """Count the posts that the store accepted when the clock was later than it is now."""
+        """Count the stored posts that would be rejected as too far ahead now."""
 
         def count(reader: Reader) -> int:
             first_ms = self._context.store.parts.intake.clock() + limits.MAX_FUTURE_MS + activity.DAY_MS

@@ -240,7 +240,7 @@ class Connection(PeerLink):
             self._transport.resume_reading()
 
     def _postpone(self) -> None:
-        """Restart the timeouts of requests that the peer may have answered during the pause."""
+        """After a long pause, restart the timeouts of all requests: the peer may have answered during the pause."""
         now_s = self._context.loop.time()
         if now_s - self._paused_at_s >= _LONG_PAUSE_S:
             self.session.postpone_all(now_s)

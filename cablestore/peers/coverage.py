@@ -123,7 +123,7 @@ class Coverage:
         self._has_failed = False
 
     async def _change(self, timeout_s: float | None) -> bool:
-        """Wait for a change. Return False if none occurs for `timeout_s` while no comparison is under way."""
+        """Wait for a change of the coverage. Return False if none occurs for `timeout_s` without a comparison."""
         self._changed.clear()
         with suppress(TimeoutError):
             async with asyncio.timeout(None if self._is_under_way else timeout_s):

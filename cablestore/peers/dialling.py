@@ -63,7 +63,7 @@ class Dial:
         return pause_s
 
     async def pause(self, pause_s: float) -> None:
-        """Wait until the next attempt is due."""
+        """Wait for `pause_s`, or until an event ends the pause early."""
         self._again_s = self._clock() + pause_s
         with suppress(TimeoutError):
             async with asyncio.timeout(pause_s):

@@ -22,7 +22,7 @@ class DuePosts(NamedTuple, Generic[Sender]):
 
 
 class EarlyPosts(Generic[Sender]):
-    """Hashes of at most `max_posts` rejected posts.
+    """Hashes of at most `max_posts` rejected posts that become acceptable later.
 
     For further posts, only the time when the first of them becomes acceptable is kept.
     """
@@ -50,7 +50,7 @@ class EarlyPosts(Generic[Sender]):
             self.is_early(digest, sender)
 
     def is_early(self, digest: bytes, sender: Sender) -> bool:
-        """Return True if a post that a peer offers was rejected before, and note that the peer has it."""
+        """Return True if the post was rejected as not acceptable yet. Then note that `sender` has it."""
         senders = self._senders.get(digest)
         if senders is None:
             return False
@@ -65,7 +65,7 @@ class EarlyPosts(Generic[Sender]):
                 senders.remove(sender)
 
     def take_due(self, now_ms: int) -> DuePosts[Sender]:
-        """Remove and return the posts that are acceptable now."""
+        """Remove and return the posts that are acceptable at `now_ms`."""
         hashes: defaultdict[Sender, list[bytes]] = defaultdict(list)
         are_complete = self._others_due_ms is None or self._others_due_ms > now_ms
         if not are_complete:

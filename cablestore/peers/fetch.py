@@ -49,7 +49,7 @@ _GENUINE: Final = frozenset({Verdict.ACCEPTED, Verdict.DUPLICATE, Verdict.DELETE
 
 
 class Fetches:
-    """The fetches of all peers."""
+    """The fetches from all peers, and the state that they share."""
 
     def __init__(self, context: PeerContext, intake: PostIntake) -> None:
         self.context: Final = context
@@ -80,7 +80,7 @@ class Fetches:
         return fetch
 
     async def requested_again(self, link: PeerLink) -> None:
-        """Wait until a peer has delivered, or is known to lack, the posts that lost peers did not deliver."""
+        """Wait until the posts that `begin` requested again from the peer of `link` are stored, or will not arrive."""
         fetch = next((found for connection, found in self._of_peers.items() if connection is link), None)
         if fetch is not None:
             await fetch.requested_again()
@@ -109,7 +109,7 @@ class Fetches:
             self._known.pop(digest, None)
 
     def missed(self, hashes: Iterable[bytes]) -> None:
-        """Record that a peer does not have these posts. They are forgotten after several such peers."""
+        """Record that a peer does not have these posts. A remembered post is forgotten after several such peers."""
         for digest in hashes:
             times = self._known.get(digest)
             if times is not None and times < limits.OFFERS_REMEMBERED:
@@ -133,9 +133,9 @@ class Fetches:
             fetch.offer_soon(hashes)
 
     def pass_on(self, busier: Iterable[Connection], missing: Sequence[bytes]) -> None:
-        """Continue after posts did not arrive: other peers, the `busier` ones, now deliver some of them.
+        """Continue after a peer did not deliver posts: request some of them from the `busier` peers instead.
 
-        The `missing` posts are given up, because no other peer offers them.
+        Give up the `missing` posts, which no other peer offers.
         """
         for connection in busier:
             fetch = self._of_peers.get(connection)
@@ -145,7 +145,7 @@ class Fetches:
             self.settled(digest)
 
     def settled(self, digest: bytes, *, has_arrived: bool = False) -> None:
-        """Notify the fetches that wait for this post: it is stored, or will not arrive."""
+        """Notify the fetches that wait for this post. Without `has_arrived`, it was not received or not stored."""
         self.storing.discard(digest)
         for fetch in self._of_peers.values():
             fetch.settled(digest, has_arrived=has_arrived)
@@ -169,12 +169,12 @@ class Fetches:
         return digest in self.pending or digest in self.storing
 
     def is_useless(self, digest: bytes) -> bool:
-        """Return True if a post was rejected before."""
+        """Return True if a post was rejected, so that it is not requested again for now."""
         is_rejected = self.intake.rejected.reason(digest) is not None
         return is_rejected or digest in self._useless or digest in self._not_admitted
 
     def reject(self, outcome: Outcome) -> None:
-        """Remember a rejected post."""
+        """Remember that a post was rejected, so that it is not requested again."""
         refused = self._not_admitted if outcome.verdict in _NOT_ADMITTED else self._useless
         refused[outcome.hash] = None
         if len(refused) > limits.MAX_PENDING_HASHES_PER_PEER:
@@ -217,7 +217,7 @@ class Fetch:
         self._has_ended = False
         """True if no further posts are fetched from the peer. A peer that the local user blocks may still be connected."""
         self._error: CableStoreError | None = None
-        """Why the last failed lookup of offered hashes failed, None after the error was raised."""
+        """The error of the last failed lookup of offered hashes, None once it was raised."""
 
     def take_failed(self) -> int:
         """Return the number of offered posts that did not arrive or were not stored since the last call."""
@@ -254,7 +254,7 @@ class Fetch:
             await self.landed(requested_again)
 
     def offer_soon(self, hashes: Sequence[bytes]) -> None:
-        """Look up hashes in the order of the offers. While many wait, reading from the peer is paused."""
+        """Queue offered hashes to look them up in the store. While many wait, reading from the peer is paused."""
         if self._has_ended:
             return
         self._offers.append(hashes)
@@ -283,9 +283,9 @@ class Fetch:
             self._changed.set()
 
     async def _offer(self, hashes: Sequence[bytes]) -> None:
-        """Fetch the posts that the store lacks and that are not being fetched yet.
+        """Look up offered hashes, and request the posts that the store lacks and that are not in transit yet.
 
-        Hashes that do not fit are left to the next pass.
+        Posts for which there is no room are skipped. The next pass offers them again.
         """
         for at in range(0, len(hashes), limits.PART_ROWS_ANSWERED):
             part = hashes[at : at + limits.PART_ROWS_ANSWERED]
@@ -300,7 +300,7 @@ class Fetch:
                 self._has_overflowed = not self._is_at_end
 
     def _want(self, found: Sequence[bytes]) -> list[bytes]:
-        """Request posts that the store lacks. Return the hashes for which there was no room."""
+        """Request the posts of `found` that are new and not rejected. Return the hashes for which there was no room."""
         if self._is_at_end:
             return list(found)
         intake, connection, new = self._all.intake, self._connection, []
@@ -331,7 +331,7 @@ class Fetch:
 
     @property
     def _share_of_window(self) -> int:
-        """The number of posts in one request."""
+        """The number of posts in one request: its share of the bytes that the link transfers in about a second."""
         posts = self._flow.window_size_bytes / self._all.post_size_bytes / limits.FETCHES_OPEN
         return max(limits.FETCH_POSTS_LEAST, min(int(posts), limits.FETCH_POSTS))
 
@@ -415,7 +415,7 @@ class Fetch:
         return self._all.is_halted or self._has_ended or self._connection.closed.done()
 
     def wake(self) -> None:
-        """Check all waiting conditions again."""
+        """Let the waiting coroutines check their conditions again."""
         self._changed.set()
 
     async def _change(self) -> None:
@@ -441,7 +441,7 @@ class Fetch:
         self._raise_error()
 
     async def has_room(self) -> None:
-        """Wait until few enough posts are pending that further hashes are useful."""
+        """Wait until so few posts wait to be requested from this peer that further hashes are useful."""
         while not self._is_at_end and (
             self._all.pending.waiting(self._connection) > limits.FETCHES_OPEN * self._share_of_window
         ):
@@ -453,9 +453,9 @@ class Fetch:
             raise error
 
     async def landed(self, hashes: Sequence[bytes]) -> None:
-        """Request these posts first, and wait until each post in transit is stored or will not arrive.
+        """Request these posts before others. Wait until those in transit are stored, or will not arrive.
 
-        The wait ends when the peer is lost.
+        Return earlier if the peer is lost.
         """
         self._all.pending.hurry(hashes)
         for digest in hashes:
@@ -465,7 +465,7 @@ class Fetch:
                 await self._waiting.setdefault(digest, self._context.loop.create_future())
 
     def settled(self, digest: bytes, *, has_arrived: bool) -> None:
-        """End the waits for this post."""
+        """End the waits for this post. Without `has_arrived`, it counts as failed if it was in transit when offered."""
         if digest in self._elsewhere:
             self._elsewhere.remove(digest)
             self._failed += not has_arrived

@@ -143,7 +143,7 @@ class Histories:
     # --- pages ---------------------------------------------------------------------------------
 
     async def _all_pages(self, channel: str, page: Paging, began: SyncMark | None) -> int | None:
-        """Request all pages, unless the channel is dropped.
+        """Request `page` and all later pages of a channel, as long as the channel is followed.
 
         `began` is the mark of a pass that the next connection may continue, None for other passes. It is stored with the
         progress of the pass. Return the number of hashes received, None if the last page was not reached.
@@ -164,13 +164,16 @@ class Histories:
             before = found.hashes
 
     def _keep(self, channel: str, epoch: int, mark: SyncMark) -> None:
-        """Keep the progress of a pass if all its posts so far are stored."""
+        """Store `mark` as the progress of a pass, if all posts of the pass so far are stored."""
         marks = self._context.marks
         if self._peer_name and epoch == marks.epoch and not self._fetch.has_failed and mark.from_ms < mark.until_ms:
             marks.put(self._peer_name, channel, mark)
 
     async def _slow_pages(self, channel: str, marks: SyncState, start_ms: int, end_ms: int) -> bool:
-        """Request a range in pages, with pauses, and note the progress. Return False if it was interrupted."""
+        """Request the times from `start_ms` to `end_ms` in pages, with pauses, and note the progress in `marks`.
+
+        Return False if that was interrupted.
+        """
         page = Paging(start_ms, end_ms, min(limits.BACKGROUND_PAGE_HASHES, self._page_hashes))
         epoch = marks.epoch
         while (found := await self._page(channel, page)) is not None and epoch == marks.epoch:
@@ -186,7 +189,7 @@ class Histories:
             marks.put(self._peer_name, channel, replace(mark, **changes))
 
     async def _page(self, channel: str, page: Paging) -> _Page | None:
-        """Request a page, offer its posts to the fetch, and advance `page`. Return None if it was interrupted."""
+        """Request a page, offer its posts to the fetch, and advance `page`. Return None if that was interrupted."""
         if channel not in self._followed:
             return None
         request = TimeRangeRequest(b"", channel, page.start_ms, page.end_ms, page.limit)
@@ -205,7 +208,7 @@ class Histories:
         return _Page(hashes, answer.exchange.received, is_last)
 
     async def _ends_ms(self, hashes: Sequence[bytes]) -> tuple[int | None, int | None]:
-        """Return the times of the first and the last post of a page whose times are known."""
+        """Return the times of the first and of the last post whose time is known, both None if no time is known."""
         first_ms, last_ms = await self._times((hashes[0], hashes[-1]))
         if first_ms is None or last_ms is None:
             known = [time_ms for time_ms in await self._times(hashes) if time_ms is not None]
@@ -213,7 +216,7 @@ class Histories:
         return first_ms, last_ms
 
     async def _times(self, hashes: Sequence[bytes]) -> list[int | None]:
-        """Return the times of posts, after those in transit are stored."""
+        """Wait for those of the posts that are in transit. Return the time of each post, None if it is unknown."""
         await self._fetch.landed(hashes)
 
         def times(reader: Reader) -> list[int | None]:
@@ -222,7 +225,7 @@ class Histories:
         return await self._context.reads.call(times)
 
     async def _safe_ms(self, channel: str, known_ms: int) -> int:
-        """Return the safe point for posts that the peer may have received since `known_ms`."""
+        """Return the safe point of a channel whose posts were all known at `known_ms`."""
         return await self._context.reads.call(partial(safe_point_ms, channel=channel, known_ms=known_ms))
 
     @property
@@ -238,7 +241,7 @@ class Histories:
 
 
 def safe_point_ms(reader: Reader, channel: str, known_ms: int) -> int:
-    """Return the date from which posts are listed again after all were known at `known_ms`.
+    """Return the date from which to list the posts of a channel again, if all were known at `known_ms`.
 
     It is an hour or `_LEAST_OVERLAP` posts earlier, whichever is more, but at most `limits.MAX_OVERLAP_POSTS` posts.
     """

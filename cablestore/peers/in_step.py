@@ -47,7 +47,8 @@ class Agreements:
     def compared(self, link: PeerLink, compared: LogPosition | None, *, is_complete: bool, sent_posts: bool) -> None:
         """Record a complete comparison. `compared` is the log position of the compared state.
 
-        `is_complete` is True on the side that compared all common posts. `sent_posts` is True if it sent posts.
+        `is_complete` is True on the side that compared all common posts. `sent_posts` is True if this
+        side sent posts.
         """
         frames = link.agreement.compared(compared, self._context.store.parts.engine.place)
         self._say(link, frames + (link.agreement.claim(is_certain=not sent_posts) if is_complete else []))

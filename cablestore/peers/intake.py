@@ -75,7 +75,7 @@ class PostIntake:
         return batch.outcomes
 
     def _submit(self, batch: ReceivedPosts) -> None:
-        """Store posts that no rule can reject."""
+        """Submit posts for storing without judging them, because no rule can reject them now."""
         self._quota.accept(len(batch.posts), sum(map(len, batch.posts)))
         written = self._context.writes.submit(batch.posts, policy_version=self._context.policies.version)
         written.add_done_callback(partial(self._written, batch))
@@ -135,7 +135,10 @@ class PostIntake:
     def _outcomes(
         self, positions: list[int], rejections: list[Outcome | None], written: list[Outcome], *, is_current: bool
     ) -> dict[int, Outcome]:
-        """Return the outcomes of written and of rejected posts by position. Outdated rejections are left out."""
+        """Return outcomes by position: those in `rejections`, and for each None the next outcome of `written`.
+
+        Add rejections to `rejected`. Unless `is_current` is True, they are outdated and left out.
+        """
         accepted, found = iter(written), dict[int, Outcome]()
         for at, rejection in zip(positions, rejections, strict=True):
             if rejection is None:

@@ -175,7 +175,10 @@ def _require_reachable(peer: Address) -> None:
 
 
 def _text_of(file: BinaryIO, where: str) -> str:
-    """Return the text of an open file, up to the longest possible invitation."""
+    """Return the text at the start of an open file: enough that `parse` rejects a text that is too long.
+
+    `where` names the file in the ArgumentError that is raised if it is not text.
+    """
     try:
         return text_of(file.read(4 * limits.MAX_INVITATION_SIZE_CHARACTERS + 1))
     except UnicodeDecodeError:

@@ -59,13 +59,13 @@ class PostJudge:
         return is_near or self._command is not None or self._context.policies.policy.has_rules
 
     def apply_change(self) -> bool:
-        """End waits under the old policy, and forget rejected posts. Return True if there were rejected posts."""
+        """End waits under the old policy, and forget rejected posts. Return True if posts were rejected earlier."""
         self._changed.set()
         self._changed = asyncio.Event()
         return self.rejected.forget()
 
     async def wait_for_share(self, link: PeerLink, posts: int) -> None:
-        """Wait until the rate of the peer's address allows further posts."""
+        """Wait until the policy's rate for the network of `link` allows `posts` more posts."""
         while (rate := self._context.policies.policy.peers.rate) is not None:
             if self._addresses is None or self._addresses[0] != rate:
                 self._addresses = (rate, TokenBuckets(rate))
@@ -125,7 +125,7 @@ class PostJudge:
             outcomes[at] = Outcome(judged.pop(at).hash, verdict, reason)
 
     async def _verify(self, raws: list[bytes], outcomes: list[Outcome | None], judged: dict[int, Post]) -> None:
-        """Reject posts with wrong signatures, even if they claim to be by the local user."""
+        """Reject posts without an outcome whose signatures are wrong, even if they claim to be by the local user."""
         positions = [at for at, outcome in enumerate(outcomes) if outcome is None]
         signed = await self._context.loop.run_in_executor(self._thread, are_signed, [raws[at] for at in positions])
         for at, is_right in zip(positions, signed, strict=True):

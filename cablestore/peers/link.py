@@ -83,7 +83,7 @@ class PeerLink(asyncio.Protocol, ABC):
         self._delivery: Delivery | None = None
         self._knows_life_frames = False
         self.is_silent = False
-        """True while watchers have been notified that the peer does not answer."""
+        """True if the last notification of watchers was that the peer does not answer."""
         self.received_size_bytes = self.sent_size_bytes = 0
         self._received_rate, self._sent_rate = Rate(self.began_s), Rate(self.began_s)
         self._pace = MessagePace(0, self.began_s)
@@ -215,9 +215,9 @@ class PeerLink(asyncio.Protocol, ABC):
             self._transport.close()
 
     def _rejection(self, *, is_complete: bool) -> str:
-        """Return the reason if the peer is banned, or if the policy rejects it, else "".
+        """Return the reason to reject the peer if it is banned, or if the policy rejects it, else "".
 
-        `is_complete` is True if the peer's key is known, or if the connection is not encrypted.
+        `is_complete` is False while the peer may still send a key. Then only bans and denied names count.
         """
         dialed = "" if self.dialed is None else host_name(self.dialed.host)
         names = [host_name(self.host), dialed, "" if self.remote_static is None else self.remote_static.hex()]
@@ -379,7 +379,7 @@ class PeerLink(asyncio.Protocol, ABC):
         return True
 
     def _undelivered_s(self, now_s: float) -> float:
-        """Return how long the peer's machine has not acknowledged sent data."""
+        """Return how long the peer's machine has not acknowledged sent data, 0.0 if it has acknowledged all."""
         if self._delivery is None or now_s - self.received_s < 1:
             return 0.0
         return self._delivery.unacknowledged_s(now_s)
@@ -397,7 +397,10 @@ class PeerLink(asyncio.Protocol, ABC):
             self._delivery.restart(now_s)
 
     def check_path(self) -> None:
-        """Check whether the connection still uses a valid local address, after the machine's addresses changed."""
+        """Check the connection after the machine's addresses or routes changed.
+
+        Close it if the machine has lost its local address. Probe the peer if packets would now leave from another one.
+        """
         here, there = self.ends
         if not here or not there or self.closed.done():
             return

@@ -93,7 +93,7 @@ class PeerListener(ABC, Generic[L]):
                 connection.close()
 
         def used(task: asyncio.Task[None]) -> None:
-            if task.cancelled():  # possibly before it started
+            if task.cancelled():  # possibly before `use` started
                 connection.close()
 
         self._context.life.run(use()).add_done_callback(used)
@@ -112,7 +112,7 @@ class PeerListener(ABC, Generic[L]):
             self._context.log.warning("cannot accept connections", extra={"reason": str(error.strerror)})
 
     def _may_warn(self) -> bool:
-        """Return True if the log may contain another message about too few file descriptors."""
+        """Return True, at most once in `_WARN_EVERY_S`, if the log may warn about too few file descriptors now."""
         now_s = self._context.loop.time()
         may_warn = now_s >= self._warns_at_s
         if may_warn:

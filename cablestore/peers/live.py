@@ -119,7 +119,7 @@ class LiveRequests:
         return self._of(*self._key(exchange.request)).get(exchange)
 
     def deliver(self, changes: Iterable[LiveChange]) -> dict[LiveRequest, list[LiveChange]]:
-        """Send changes to the peers that requested them. Return the changes of each request."""
+        """Pass changes to the live requests that receive them. Return these changes by live request."""
         announced: defaultdict[LiveRequest, list[LiveChange]] = defaultdict(list)
         again = False
         for item in changes:

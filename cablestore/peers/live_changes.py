@@ -110,9 +110,9 @@ def changes_of(
 
 
 def hashes_since(reader: Reader, request: Request, place: LogPosition) -> list[bytes] | None:
-    """Return the hashes that are new to a live request since a position in the arrival log.
+    """Return the hashes that the live `request` receives for the changes after `place` in the arrival log.
 
-    Return None if the position is no longer valid, or more than `MAX_ENTRIES` entries follow. Also return None if the
+    Return None if `place` is no longer valid, or more than `MAX_ENTRIES` entries follow. Also return None if the
     whole state must be sent again.
     """
     later = arrival_log.next_sequence(reader) - 1 - place.sequence
@@ -133,7 +133,7 @@ def hashes_since(reader: Reader, request: Request, place: LogPosition) -> list[b
 
 
 def concerns(request: Request, item: LiveChange, dialect: Dialect) -> bool:
-    """Return True if a live request for the item's channel, or for moderation, receives this item."""
+    """Return True if the live `request` receives `item`. It must be for the item's channel, or for moderation."""
     match item.subject, request:
         case Subject.CHAT, TimeRangeRequest(_, _, start_ms):
             return item.timestamp_ms >= start_ms
@@ -151,7 +151,7 @@ def _is_safe_for_cable_js(reader: Reader, item: LiveChange) -> bool:
 
 
 def _note(found: dict[tuple[Subject, str, bytes], LiveChange], sequence: int, changes: Iterable[LiveChange]) -> None:
-    """Keep each change only once: a deletion is a change for each of its targets."""
+    """Add the changes of log entry `sequence` to `found`. Keep equal changes, such as those of a deletion, once."""
     for item in changes:
         found[item.subject, item.channel, item.hash] = item._replace(sequence=sequence)
 
@@ -177,7 +177,7 @@ def _of_post(reader: Reader, post: Post, state_channels: frozenset[str]) -> Iter
 
 
 def _of_consent(reader: Reader, user: bytes) -> Iterator[LiveChange]:
-    """Yield the changes of a user's roles, which take effect if the user accepts roles now (moderation.md 5.2.1.1)."""
+    """Yield CONSENT for each role of a user, and also the role if the user accepts roles (moderation.md 5.2.1.1)."""
     accepts = not acts.has_declined(reader, user)
     for act in acts.roles_for(reader, user):
         yield LiveChange(Subject.CONSENT, "", user, 0)
@@ -187,7 +187,7 @@ def _of_consent(reader: Reader, user: bytes) -> Iterator[LiveChange]:
 
 
 def _of_targets(reader: Reader, deletion: Post, targets: Iterable[bytes]) -> Iterator[LiveChange]:
-    """Yield a deletion for each channel whose history lists it."""
+    """Yield `deletion` as a change of the channel of each target, if the history of that channel lists it."""
     for target in targets:
         stone = reader.tombstone(target, deletion.author)
         is_listed = stone is not None and (deletion.timestamp_ms, deletion.hash) in stone.deletions
@@ -215,7 +215,7 @@ def _of_info(
 def _of_deletion(
     reader: Reader, stone: Tombstone, dead: Skeleton, state_channels: frozenset[str]
 ) -> Iterator[LiveChange]:
-    """Yield the deletion, and the posts that become current instead of the deleted post."""
+    """Yield the deletions of the post `dead`, and the posts that become current instead of it."""
     if dead.channel:  # a channel's history also lists deletions of roles and actions
         for at_ms, digest in stone.deletions:
             yield LiveChange(Subject.CHAT, dead.channel, digest, at_ms)

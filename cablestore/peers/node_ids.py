@@ -56,7 +56,7 @@ class NodeIds:
             self._end(known, kept)
 
     def _needless(self, link: PeerLink) -> tuple[list[PeerLink], PeerLink]:
-        """Return the redundant kept connections, and the connection that replaces them.
+        """Return the redundant connections to the node of `link`, and the connection that replaces them.
 
         Both sides choose the same connection without a message. If both nodes connected, connections that the node with
         the smaller id began remain. Of several connections in one direction, the oldest one remains.

@@ -30,7 +30,7 @@ class MessagePace:
         return self._messages == 0
 
     def check(self, size_bytes: int, messages: int, now_s: float) -> None:
-        """Record the total number of bytes received, and the number of complete messages."""
+        """Check the pace, unless the last check is recent. `size_bytes` and `messages` are totals received so far."""
         if now_s < self._checks_at_s:
             return
         self._checks_at_s = now_s + _POLL_EVERY_S

@@ -41,7 +41,10 @@ class Paging:
     def turn(
         self, hashes: Sequence[bytes], first_ms: int | None, last_ms: int | None, page_hashes: int | None = None
     ) -> None:
-        """Advance past a page, given the known times of its first and last post, and the size of the next page."""
+        """Advance past the page `hashes`. `first_ms` and `last_ms` are the times of its first and last post, if known.
+
+        `page_hashes` is the size of the next page, None for an unchanged size.
+        """
         self._page_hashes = page_hashes or self._page_hashes
         is_cut = bool(self.limit) and len(hashes) < self.limit
         is_stuck = self.is_repeated(hashes)
@@ -57,7 +60,7 @@ class Paging:
             self._grow()
 
     def _move(self, last_ms: int, *, over: bool) -> bool:
-        """Move to the moment at which the page ended, or past it if `over` is True. Return False if nothing changes."""
+        """Move to `last_ms`, where the page ended, or past it if `over` is True. Return False if nothing changes."""
         if self._is_newest_first is False:
             start_ms = last_ms + over
             has_moved = start_ms > self.start_ms

@@ -75,7 +75,7 @@ class PeerSync:
         self._moderating: CollectedAnswer | None = None
         self._word = asyncio.Event()
         self._requests_channels = False
-        """True if the peer announced new channels."""
+        """True if the names of the peer's channels must be requested."""
         self._again = False
         """True if all followed channels must be requested again."""
         self.error: CableStoreError | None = None
@@ -97,7 +97,7 @@ class PeerSync:
             self.error = error
 
     async def _try(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run one round. Requests that fail because the store cannot be read are repeated in the next round."""
+        """Run `work`, and log an error of reading the store. The next round repeats the requests that failed."""
         try:
             await work
         except StoreClosedError:
@@ -116,7 +116,7 @@ class PeerSync:
         await self._settle()
 
     async def _wait_for_comparison(self) -> None:
-        """Wait until a comparison covers the posts of a peer that reconciles."""
+        """If the peer reconciles, wait until both sides have read the compared state, or a comparison fails."""
         connection = self._connection
         if self._context.settings.reconciles:
             await connection.until_known()
@@ -284,7 +284,10 @@ class PeerSync:
         return found
 
     async def _listed(self, own: set[str]) -> set[str]:
-        """Request the names of the peer's channels. After a long response, request further names by offset."""
+        """Request and return the names of the peer's channels. After a long response, request further names by offset.
+
+        Stop when `limits.MAX_UNSEEN_CHANNELS` names are not in `own`.
+        """
         listed: set[str] = set()
         offset = known = 0
         while True:

@@ -92,7 +92,7 @@ class PendingHashes(Generic[Peer]):
         return self.waiting(peer) + self.outstanding(peer) < self._max_per_peer
 
     def arrived(self, digest: bytes) -> None:
-        """Forget a hash: its post is stored, or is no longer wanted."""
+        """Forget a hash: its post has arrived, or is no longer wanted."""
         holder = self._holder.pop(digest, None)
         self._others.pop(digest, None)
         if holder is not None:
@@ -102,7 +102,7 @@ class PendingHashes(Generic[Peer]):
     def failed(self, peer: Peer, hashes: Iterable[bytes]) -> tuple[set[Peer], list[bytes]]:
         """Record that a peer did not deliver these posts.
 
-        Return the peers from which more must be requested now, and the hashes that no other peer offers.
+        Return the peers in whose queues some of these hashes are now, and the hashes that no other peer offers.
         """
         busier: set[Peer] = set()
         lost = []

@@ -91,7 +91,7 @@ class PolicyCommand:
             pause_s = _FIRST_PAUSE_S if answered else min(2 * pause_s, _LONGEST_PAUSE_S)
 
     async def _run_once(self) -> bool:
-        """Run the process to its end. Return True if it answered."""
+        """Run the process to its end. Return True if it gave a valid answer."""
         answered, self._reason = False, ""
         try:
             process = await asyncio.create_subprocess_exec(
@@ -132,7 +132,7 @@ class PolicyCommand:
             future.set_result(answer)
 
     def _fail(self, process: Process, reason: str) -> None:
-        """Kill the process. Its posts are not judged."""
+        """Kill the process, and note the reason. The posts that wait for its answers are not judged."""
         if self._process is process and not self._reason:
             self._reason = reason
             with suppress(ProcessLookupError):

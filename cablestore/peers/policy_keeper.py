@@ -85,7 +85,7 @@ class PolicyKeeper:
 
 
 def with_entry(text: str, action: Action, kind: Kind, name: str, dialect: Dialect) -> str:
-    """Return the text of a valid policy file with an entry added to one list and removed from the other list.
+    """Return the text of a valid policy file in which `name` is only in the list of `action`, in no list for "remove".
 
     Comments, the order of the keys and other entries are kept.
     """

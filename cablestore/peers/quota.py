@@ -63,7 +63,7 @@ class QuotaLimits(NamedTuple):
 
     @property
     def margin_bytes(self) -> int:
-        """Room within which only some posts are accepted: a part of the smaller limit."""
+        """If less room than this is left, only some posts are accepted. It is a part of the smaller limit."""
         given = [each for each in self if each]
         return int(min(given, default=0) * limits.QUOTA_MARGIN)
 
@@ -119,7 +119,7 @@ class Quota:
         return self._folder is not None and any(self._limits)
 
     async def measure(self) -> None:
-        """Measure the store and its disk."""
+        """Measure the store and its disk, and set `state` and `room_bytes` accordingly."""
         self._measured_s, self._accepted_bytes = self._life.loop.time(), 0
         if not self.is_limited or self._folder is None:
             self._set(QuotaState.OFF, None)
@@ -172,7 +172,7 @@ class Quota:
             self._measuring = self._life.run(self.measure())
 
     def accept(self, posts: int, size_bytes: int) -> None:
-        """Count posts that are going to be written. After many of them, measure again."""
+        """Count `posts` posts that are going to be written, `size_bytes` in total. After many posts, measure again."""
         if self.room_bytes is None:
             return
         size_bytes += posts * _ROWS_SIZE_BYTES

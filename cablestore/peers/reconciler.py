@@ -64,25 +64,25 @@ _UNDER_WAY: Final = "another reconciliation with this peer is running"
 _UNDECIDED: Final = ("refused", "stopped")
 """Outcomes that do not show whether the stores are equal."""
 _BROKEN_OFF: Final = ("lost", "silent", "limit")
-"""Outcomes after which the posts that were found to be missing are requested."""
+"""Outcomes after which the posts that the conversation found missing are requested from other peers."""
 
 
 class ReconcileJob(NamedTuple):
-    """Work of one or more conversations."""
+    """One reconciliation, in one or more conversations: with which peer, what to compare, and for what purpose."""
 
     link: PeerLink
     terms: Terms
     report: ReconcileReport
     """Receives the counts."""
     is_complete: bool = False
-    """True if it compares all common posts, so that the stores are in step if nothing differs."""
+    """True if all common posts are compared, so that the stores are in step if nothing differs."""
     purpose: Purpose = Purpose.RECONCILE
     progress: Callable[[int], None] | None = None
     """Called with the number of posts that were just stored."""
 
 
 def jittered(pause_s: float, spread: Callable[[float, float], float] = random.uniform) -> float:
-    """Return a slightly random pause, so that nodes do not reconcile at the same moments."""
+    """Return `pause_s`, changed by up to `_JITTER` of it, so that nodes do not reconcile at the same moments."""
     return pause_s * spread(1 - _JITTER, 1 + _JITTER)
 
 
@@ -103,7 +103,7 @@ class Reconciler:
         """Reconciliations by the static key or the address of the peer."""
         self._senders: Final[WeakKeyDictionary[PeerLink, set[asyncio.Future[None]]]] = WeakKeyDictionary()
         """For each connection whose last conversation ended because other conversations transfer the same posts: the
-        futures of the ends of the others. The next conversation waits for one of them.
+        future of the end of each of these others. The next conversation waits for one of them to end.
         """
 
     def __len__(self) -> int:
@@ -133,7 +133,7 @@ class Reconciler:
             ends: set[asyncio.Future[Any]] = {task, link.closed}
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if link.closed.done() and link in self._by_link:
-                await asyncio.wait({task}, timeout=1.0)  # it logs the lost reconciliation
+                await asyncio.wait({task}, timeout=1.0)  # `task` logs the lost reconciliation
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
@@ -170,7 +170,7 @@ class Reconciler:
             await self._all_of(job)
 
     async def _rest(self, agreement: Agreement, pause_s: float) -> None:
-        """Wait for `pause_s`, or until a store has changed and this store then remained unchanged for a while."""
+        """Wait for `pause_s`. If `agreement` ends earlier, only wait until this store has not changed for a while."""
         with suppress(TimeoutError):
             async with asyncio.timeout(pause_s):
                 await agreement.ended.wait()
@@ -254,7 +254,7 @@ class Reconciler:
     # --- conversations --------------------------------------------------------------------------
 
     async def _all_of(self, job: ReconcileJob) -> None:
-        """Reconcile all posts of the terms with a peer, from the point where the last connection broke.
+        """Reconcile all posts of `job.terms`, starting at the point where the last connection broke.
 
         If connections break, the posts are reconciled in parts, the newest first. Parts that an earlier connection
         completed are compared again at the end. Raises CableStoreError like `_talk`.
@@ -306,8 +306,8 @@ class Reconciler:
     def received(self, link: PeerLink, frame: bytes) -> bool:
         """Handle a notice, the first frame of a new conversation, or a frame for the current conversation.
 
-        The current conversation ignores frames of earlier conversations. Without a current conversation, returns False
-        for them and for unknown frames.
+        Return True if the frame was handled. The current conversation ignores frames of earlier conversations. Without
+        a current conversation, return False for such frames and for unknown frames.
         """
         current = self._by_link.get(link)
         if frame == NEW_CHANNEL:
@@ -369,7 +369,7 @@ class Reconciler:
         current.over.set_result(None)
 
     def _rejection(self, link: PeerLink) -> str:
-        """Return why a conversation with this peer cannot begin now, or "". Another conversation may be stopped for it."""
+        """Return why a conversation with this peer cannot begin now, or "". May stop another conversation for it."""
         if self._context.writes.failure:
             return "cannot store posts"
         others = [current for current in self._by_link.values() if current.link is not link and not current.is_stopping]
@@ -448,7 +448,7 @@ class Reconciler:
             self._context.log.info("reconciled", extra=fields)
 
     async def _wait_for_senders(self, link: PeerLink) -> None:
-        """Wait for another conversation to end, if the last one with this peer ended because of the same posts."""
+        """If the last conversation ended because others transfer the same posts, wait until one of the others ends."""
         senders = self._senders.pop(link, None)
         if senders:
             ends: set[asyncio.Future[Any]] = {link.closed, *senders}

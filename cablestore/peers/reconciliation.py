@@ -111,7 +111,7 @@ class Reconciliation:
         )
 
     def received(self, frame: bytes) -> None:
-        """Handle a frame of the peer."""
+        """Queue a frame of the peer for the thread. Too many waiting frames end the conversation."""
         waiting, error = self._jobs.qsize(), size_error(frame)
 
         def receive() -> list[ArrivedPosts]:
@@ -166,7 +166,7 @@ class Reconciliation:
                     ) from None
 
     async def _job(self) -> Job | CableStoreError:
-        """Wait for a job, and measure how long it is the peer's turn."""
+        """Wait for a job. Unless posts are being stored, count the time as waiting for the peer."""
         if not self._storing:
             self._waits_since_s = self._context.loop.time()
         try:
@@ -194,7 +194,7 @@ class Reconciliation:
         return []
 
     def _items(self, channels: frozenset[str] | None) -> OrderedSet:
-        """Return the ids of one state of the store. The snapshot remains open until the end. Runs in the thread."""
+        """Return the ids of posts in `channels` (None: all), in a snapshot that `run` closes. Runs in the thread."""
         self._snapshot = self._context.store.snapshot()
         self.place = LogPosition.of(self._snapshot.reader)
         return stored_set(self._snapshot.reader, channels)
@@ -241,7 +241,7 @@ class Reconciliation:
         self._jobs.put_nowait(lambda: self.talk.stored(batch, at_s=self._context.loop.time()))
 
     def _is_repeated(self, verdicts: list[Verdict]) -> bool:
-        """Count posts that are already stored. Return True if there are enough to end the comparison.
+        """Count the duplicates since the last new post. Return True if there are enough to end the comparison.
 
         A comparison that a caller waits for continues, because it would not be repeated later.
         """
@@ -259,7 +259,7 @@ class Reconciliation:
         )
 
     def _ended(self, error: CableStoreError) -> CableStoreError:
-        """Send the reason for the end to the peer, unless the peer knows it."""
+        """Send the peer the reason for the end, unless the peer knows it. Return `error`."""
         if isinstance(error, ReconcileLimitError):
             self._say_end(EndReason.LIMIT, str(error))
         elif isinstance(error, StorageError):

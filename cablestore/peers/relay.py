@@ -125,14 +125,14 @@ class Route:
         self._inspector.send_on(self)
 
     def hold(self) -> None:
-        """Wait for one more source: a peer, or its items under inspection.
+        """Count one more source that must finish: a peer, or a batch of its items under inspection.
 
         Sources of a live request are not counted, because their answers do not end.
         """
         self.exchange.holds += not self._is_live
 
     def let_go(self) -> None:
-        """Stop waiting for one source."""
+        """Record that a source that `hold` counted has finished."""
         if not self._is_live:
             self.finish()
 
@@ -150,7 +150,7 @@ class Route:
         self.let_go()
 
     def finish(self) -> None:
-        """Record that one source, a peer or the store, is complete."""
+        """Record that one source has finished. After the last source, the answer is complete."""
         if isinstance(self.exchange.request, ListRequest):
             self.exchange.holds -= 1
             if self.exchange.holds == 0:
@@ -185,9 +185,10 @@ class Loops:
         """Weak references to the session that sent each request first, by request id."""
 
     def is_loop(self, session: Session, request: Request, alive: Collection[Session]) -> bool:
-        """Return True if another connected peer sent this request first, or this node did. Otherwise remember it.
+        """Return True if another connected peer sent this request first, or this node did. Otherwise note its sender.
 
-        A peer that reconnects repeats its request with the same id, and is answered.
+        `alive` are the sessions with the connected peers. A peer that reconnects repeats its request with the same id,
+        and is answered.
         """
         seen = self._seen.get(request.request_id)
         if seen is None and any(other.has_requested(request.request_id) for other in alive):

@@ -66,7 +66,7 @@ class Requests:
         timeout_s: float | None = None,
         instead_of: CollectedAnswer | None = None,
     ) -> CollectedAnswer:
-        """Send a request to the peer, and cancel the request that it replaces."""
+        """Send a request to the peer, and return its answer. Cancel the request of the answer `instead_of`."""
         if instead_of is not None:
             self._connection.session.cancel(instead_of.exchange)
             self.open.pop(instead_of.exchange, None)

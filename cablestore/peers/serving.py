@@ -165,7 +165,7 @@ class Serving:
         elif exchange.is_over:
             pass
         elif isinstance(exchange.request, PostRequest):
-            if session.dialect is not self._context.dialect:  # post/info has another form there
+            if session.dialect is not self._context.dialect:  # post/info has another form in that dialect
                 part = [post for post in part if peek_type(post) != INFO]
             session.answer_posts(exchange, part)
         elif not isinstance(exchange.request, ListRequest):  # names are sent in only one response
@@ -177,7 +177,7 @@ class Serving:
             connection.end(BLOCKED)
 
     def _conclude(self, connection: Connection, answer: Answer, route: Route | None) -> None:
-        """Conclude a request after the store's part, unless other peers or later changes may add to it."""
+        """Record that the store's answer is sent. Conclude the request, unless other peers or changes may add to it."""
         exchange = answer.exchange
         if isinstance(exchange.request, PostRequest):
             self._announced.note_sent(connection, exchange.request.hashes)

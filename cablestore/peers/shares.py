@@ -44,7 +44,7 @@ class LoopShare:
         self._at_s = now_s
 
     def charge(self, seconds: float, now_s: float) -> float:
-        """Count used time. Return how long the peer must pause, 0 while it is within its share."""
+        """Count `seconds` of used time. Return how long the peer must pause, 0 while it is within its share."""
         paid_s = (now_s - self._at_s) * limits.LOOP_SHARE
         self._debt_s = max(0.0, self._debt_s - paid_s) + seconds
         self._at_s = now_s

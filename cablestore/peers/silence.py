@@ -34,7 +34,7 @@ class Silence:
         """True if the peer is known to answer probes, which some clients do not."""
 
     def check(self, now_s: float, received_s: float, *, is_delivered: bool) -> LifeCheck:
-        """Return the present reaction, and record it as done.
+        """Return what to do about the silence now, and record it as done.
 
         `received_s` is the time of the last received byte. `is_delivered` is False while a probe may not have reached
         the peer. Then the check waits.

@@ -140,7 +140,7 @@ class _Server(ThreadingMixIn, WSGIServer):
             raise
 
     def verify_request(self, request: Any, client_address: Any) -> bool:  # noqa: ARG002 - signature of the base class
-        """Return False if there are too many clients, each of which has a thread."""
+        """Register a client, which gets a thread. Return False if there are too many clients."""
         is_room = len(self._clients) < limits.MAX_METRICS_CLIENTS
         if is_room:
             self._clients[request] = time.monotonic() + self._timeout_s
@@ -151,7 +151,7 @@ class _Server(ThreadingMixIn, WSGIServer):
         now_s = time.monotonic()
         for client, until_s in list(self._clients.items()):
             if now_s > until_s:
-                with suppress(OSError):  # it is gone
+                with suppress(OSError):  # the client is gone
                     client.shutdown(socket.SHUT_RDWR)
 
     def shutdown_request(self, request: Any) -> None:

@@ -50,7 +50,7 @@ class SingleSync:
         return report
 
     async def _reconciled(self, connection: Connection, progress: Callable[[int], None] | None) -> SyncReport:
-        """Reconcile with the peer. After a failure, posts are requested over Cable. Raises NodeError for a lost peer."""
+        """Reconcile with the peer. Raises NodeError if it is lost. Logs other failures: then `run` uses Cable."""
         found, terms = ReconcileReport(), self._reconciler.own_terms()
         try:
             await self._reconciler.until_equal(ReconcileJob(connection, terms, found, progress=progress))
@@ -82,6 +82,6 @@ class SingleSync:
         return peer.report
 
     async def _lost(self, connection: Connection) -> None:
-        """Raise NodeError with the reason for the end of the connection."""
+        """Wait for the end of the connection, and raise NodeError with its reason."""
         why = await asyncio.shield(connection.closed)
         raise NodeError(f"{self._address} closed the connection: {why}. Received posts are stored")

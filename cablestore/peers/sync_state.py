@@ -43,7 +43,7 @@ class SyncMark(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=Tr
     """One pass over a channel: all posts dated between `from_ms` and `until_ms` are stored.
 
     `full_at_ms` is when a pass last went back to `from_ms`. For an unfinished reconciliation, it is the start of the
-    reconciliation. Then `range_ms` is the length of a compared time range, 0 for the whole rest.
+    reconciliation. Then `range_ms` is the length of a compared time range, 0 for all that remains.
     """
 
     from_ms: int
@@ -131,7 +131,7 @@ class SyncState:
         self.epoch += 1
 
     def changed(self) -> Callable[[], None] | None:
-        """Return a function that writes the marks to the disk in any thread, or None if they have not changed."""
+        """Return a function that writes the present marks to the disk in any thread, None if nothing has changed."""
         if self._path is None or not self._is_changed:
             return None
         self._is_changed = False

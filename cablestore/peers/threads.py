@@ -88,12 +88,12 @@ class SharedState:
         return self._reader
 
     def keep(self) -> SharedState:
-        """Keep the state open after this job."""
+        """Keep the state open until `release` is called once more. Return the state."""
         self._users += 1
         return self
 
     def release(self) -> None:
-        """Close the snapshot after its last use."""
+        """End one use of the state. The end of the last use closes the snapshot."""
         self._users -= 1
         if self._users == 0 and not isinstance(self._reader, CableStoreError):
             self._reader.close()
@@ -177,7 +177,10 @@ class ReadThread:
             self._loop.call_soon(self._submit_jobs, 0, _MOST_ROUNDS)
 
     def _submit_jobs(self, known: int, rounds: int) -> None:
-        """Pass the jobs to the thread, unless their number has grown from `known` since the last loop iteration."""
+        """Pass the jobs to the thread, unless their number has grown from `known` since the last loop iteration.
+
+        In that case, wait for another loop iteration, up to `rounds` times.
+        """
         count = len(self._jobs)
         if known < count < _MOST_JOBS and rounds:
             self._loop.call_soon(self._submit_jobs, count, rounds - 1)
@@ -188,7 +191,7 @@ class ReadThread:
         del self._jobs[:_MOST_JOBS]
 
     def begin(self, function: Callable[[Reader], T]) -> asyncio.Future[T]:
-        """Return a future of a function's result on the present state. Later jobs run after it.
+        """Queue a call of `function` on the present state. Return the future of its result. Later jobs run after it.
 
         If a rebuild replaces the database meanwhile, the function is called again.
         """
@@ -249,7 +252,7 @@ async def beside_loop(work: Callable[[], T]) -> T:
         return await asyncio.wrap_future(answer)
     finally:
         if answer.done():
-            answer.thread.join()  # it is ending
+            answer.thread.join()  # the thread is ending
 
 
 class PostsToStore(NamedTuple):
@@ -315,7 +318,7 @@ class WriteThread:
             is_last = None in taken
 
     def _store_all(self, taken: list[PostsToStore]) -> None:
-        """Store posts that are all verified, or all unverified."""
+        """Store posts that are all verified, or all unverified. Hand back posts that an outdated policy accepted."""
         is_verified = taken[0].is_verified
         version = None if self._policies is None else self._policies.version
         outdated = [each for each in taken if each.policy_version not in (None, version)]
@@ -340,7 +343,7 @@ class WriteThread:
         at = 0
         for posts, future, *_ in taken:
             begin, at = at, at + len(posts)
-            if future.cancelled():  # with the task that waited for it, because the node stops
+            if future.cancelled():  # the task that waited was cancelled, because the node stops
                 continue
             if isinstance(found, CableStoreError):
                 future.set_exception(found)
@@ -398,7 +401,7 @@ class FeedThread:
                 return
             try:
                 self._step()
-            except StoreClosedError:  # a rebuild may have closed only its snapshot
+            except StoreClosedError:  # a rebuild may have closed only the snapshot
                 continue
             except CableStoreError as error:
                 self._note(error)
@@ -431,7 +434,7 @@ class FeedThread:
         self.reached = self._after
 
     def _announce_singly(self, last: int) -> None:
-        """Announce the changes of the entries up to `last`, without unreadable entries."""
+        """Announce the changes of the entries up to `last`, entry by entry. Skip entries that cannot be read."""
         while self._after < last and not self._ends.is_set():
             try:
                 self._announce(1)

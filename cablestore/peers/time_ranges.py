@@ -21,7 +21,7 @@ _PREFIX: Final = "unfinished:"
 
 
 class TimeRanges:
-    """The remaining part of a reconciliation with a peer on some terms.
+    """The part of a reconciliation with `peer` on `terms` that remains to be done.
 
     The reconciliation can be continued for `keep_ms` after its start.
     """
@@ -36,7 +36,7 @@ class TimeRanges:
         self._reached_ms: int | None = None
         """Start of the times that are already compared, None if no times are compared yet."""
         self._length_ms = 0
-        """Length of a time range, 0 for the whole rest."""
+        """Length of the next time range, 0 if it is all that remains."""
         self._has_done_one = False
         mark = marks.get(peer, self._name)
         self._began_ms = now_ms

@@ -29,7 +29,7 @@ class TokenBuckets:
         return len(self._buckets)
 
     def take(self, key: str, count: int, now_s: float) -> float:
-        """Take tokens. Return 0.0 on success, otherwise the seconds to wait before the next attempt.
+        """Take `count` tokens of `key`. Return 0.0 on success, otherwise the seconds to wait before the next attempt.
 
         If at least one token is left, `count` may exceed the number of tokens. The next attempt then waits longer.
         """

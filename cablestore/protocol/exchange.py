@@ -132,14 +132,14 @@ class Exchange:
         return exchange
 
     def within_limit(self, hashes: Sequence[bytes]) -> Sequence[bytes]:
-        """Return the hashes within the request's limit, and count them (wire.md 5.2.2)."""
+        """Return the first `hashes` up to the request's limit, and deduct them from `remaining` (wire.md 5.2.2)."""
         if self.remaining is not None:
             hashes = hashes[: self.remaining]
             self.remaining -= len(hashes)
         return hashes
 
     def take_missing(self, posts: Iterable[bytes]) -> list[bytes]:
-        """Return the posts that are missing, and mark them as received."""
+        """Return those of `posts` whose hashes are in `missing`, and remove these hashes."""
         taken = []
         for post in posts:
             digest = post_hash(post)

@@ -53,7 +53,7 @@ class FlowWindow:
         self._arrived_size_bytes += size_bytes
 
     def ended(self, start: BatchStart, size_bytes: float, now_s: float) -> None:
-        """Record the end of a batch, with the result and the size of its `began`."""
+        """Record the end of a batch. `start` is the result of its `began`, `size_bytes` the size passed to `began`."""
         self._on_way_size_bytes -= size_bytes
         carried = self._arrived_size_bytes - start.arrived_size_bytes
         if not carried:

@@ -220,7 +220,7 @@ class FrameReader:
         return frames
 
     def _next(self, data: bytes, at: int) -> tuple[int, int] | None:
-        """Return the start and end of the message at `at`, or None if it is incomplete."""
+        """Return the start and the end of the message whose length is at `at`, or None if the message is incomplete."""
         self._needed = len(data) - at + 1
         if at >= len(data):
             return None
@@ -350,7 +350,7 @@ def _cancel_request(frame: bytes, at: int, request_id: bytes, dialect: Dialect) 
 
 
 def _request(kind: Callable[..., Message], *readers: Callable[[bytes, int], tuple[Any, int]]) -> _Reader:
-    """Return the reader of a request: its ttl, then its fields in order."""
+    """Return a function that reads a request of class `kind`: its ttl, then one field with each of the `readers`."""
 
     def read(frame: bytes, at: int, request_id: bytes, dialect: Dialect) -> tuple[Message, int]:
         ttl, at = read_choice(frame, at, "ttl", limits.MAX_TTL) if dialect.requests_have_ttl else (0, at)
@@ -435,7 +435,7 @@ def _ended(items: Iterable[bytes]) -> bytes:
 
 
 def encode_extra(content: bytes, dialect: Dialect) -> bytes:
-    """Encode a message of type EXTRA_TYPE_ID for another cablestore, with its length. Its id is not used."""
+    """Encode a message of type EXTRA_TYPE_ID for another cablestore, with its length. Its request id is not used."""
     ids = bytes(dialect.circuit_id_size_bytes) + _EXTRA_ID_BYTE * dialect.request_id_size_bytes
     return sized(_EXTRA_HEAD + ids + content)
 

@@ -157,7 +157,7 @@ class NoiseHandshake:
         self._cipher = CipherState(key[:KEY_SIZE_BYTES])
 
     def _mix_shared_secret(self, token: str) -> None:
-        """Mix in the shared secret of two keys, such as `es`: the initiator's ephemeral and the other's static key."""
+        """Mix in the shared secret of the keys in `token`. `es`: the initiator's ephemeral, the responder's static."""
         own, other = (token[0], token[1]) if self._is_initiator else (token[1], token[0])
         secret = self._ephemeral_secret if own == "e" else self._static_secret
         public_key = self._remote_ephemeral if other == "e" else self.remote_static
@@ -175,7 +175,7 @@ class NoiseHandshake:
         self.hash = hashlib.blake2b(self.hash + data).digest()
 
     def _encrypt_and_hash(self, plaintext: bytes) -> bytes:
-        """Encrypt if a key exists. The hash so far is authenticated too."""
+        """Encrypt `plaintext` if there is a key, authenticate the hash so far, and add the ciphertext to the hash."""
         ciphertext = plaintext if self._cipher is None else self._cipher.encrypt(plaintext, self.hash)
         self._mix_hash(ciphertext)
         return ciphertext
@@ -186,7 +186,7 @@ class NoiseHandshake:
         return plaintext
 
     def _derive(self, material: bytes, count: int) -> list[bytes]:
-        """Derive keys of 64 bytes from the chaining key: HKDF (4.3)."""
+        """Derive `count` keys of 64 bytes from the chaining key and `material`: HKDF (4.3)."""
         secret = hmac.digest(self._chaining_key, material, hashlib.blake2b)
         keys = [b""]
         for number in range(1, count + 1):

@@ -57,7 +57,7 @@ def _size(size_bytes: int) -> bytes:
 def fields(
     data: bytes, what: str, *, error: Callable[[str], CableStoreError] = ArchiveError
 ) -> Iterator[tuple[int, int | bytes]]:
-    """Yield the number and the value of each field: a number, or the bytes of a string, bytes or message.
+    """Yield the field number and the value of each field. A value is a number, or the bytes of a sized field.
 
     Error messages contain `what`. Raises `error` for groups, fields of fixed size, and malformed bytes.
     """
@@ -103,10 +103,10 @@ def all_fields(
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of value: its kind on the wire, and the default of an absent field.
+    """A kind of value: its kind on the wire, and the value `absent` of an absent field.
 
-    `read` converts the number or the bytes of a field, None leaves them unchanged. `write` returns the field for a tag
-    and a value, or nothing for the value `absent`.
+    `read` converts the number or the bytes of a field. If it is None, they are the value. `write` returns the field for
+    a tag and a value, or nothing for the value `absent`.
     """
 
     wire: int
@@ -158,8 +158,8 @@ SINT64: Final = Kind(
 class Field:
     """A field of a document. Its value is a value of its kind, or a list of values for a nested document.
 
-    With `has_presence`, a field with the default value is written too, and None stands for an absent field. For nested
-    documents, both always apply. The value of a field that `is_repeated` is a sequence.
+    With `has_presence`, a field with the default value is written too, and None stands for an absent field. Both
+    always apply to nested documents. The value of a field that `is_repeated` is a sequence.
     """
 
     number: int
@@ -218,7 +218,7 @@ class Document:
         return map(b"".join, zip(*written, strict=True))
 
     def write(self, tag: bytes, values: Iterable[Any]) -> bytes:
-        """Return a field of another document: its tag, and the document with these values."""
+        """Encode `values` as a nested document. Return it as a field with this tag, for an outer document."""
         return _write_bytes(tag, self.encode(*values))
 
     def decode(self, data: bytes) -> list[Any]:
@@ -234,7 +234,7 @@ class Document:
         raise ArchiveError(f"invalid {self.name} of {len(data)} bytes: {reason}. Fetch it again")
 
     def merged(self, data: bytes, known: list[Any] | None, depth: int) -> list[Any]:
-        """Return the values of a document, merged into the list `known`, which is changed."""
+        """Decode a document, nested to `depth`. Return its values: a new list, or `known` with the values merged in."""
         values = self._absent.copy() if known is None else known
         at, end = 0, len(data)
         while at < end:
@@ -267,7 +267,7 @@ class Document:
 
 
 def _read_number(data: bytes, at: int) -> tuple[int, int]:
-    """Read the value of a number field. Bits beyond 64 are dropped, as in the library."""
+    """Return the value of a number field, and the offset after it. Bits beyond 64 are dropped, as in the library."""
     value = data[at]
     if value < 0x80:
         return value, at + 1
@@ -296,7 +296,7 @@ def _read_up_to(most_size_bytes: int, data: bytes, at: int) -> tuple[int, int]:
 
 
 def _bounds(data: bytes, at: int) -> tuple[int, int]:
-    """Return the start and end of the bytes of a sized field."""
+    """Return the offsets at which the bytes of a sized field start and end. `at` is the offset after its tag."""
     size_bytes = data[at]
     at += 1
     if size_bytes >= 0x80:

@@ -208,7 +208,7 @@ class SecureChannel:
         raise HandshakeError("message: the peer sent data after its end-of-stream marker")
 
     def _parse_message(self, total_size_bytes: int) -> Generator[int, bytes, bool]:
-        """Parse a message, and return True if it is not empty.
+        """Parse a message whose ciphertext has `total_size_bytes`. Return True if it is not empty.
 
         This is separate from `_parse`, which would keep the message in memory.
         """
@@ -224,7 +224,7 @@ class SecureChannel:
         return bool(message)
 
     def _shake(self, number: int, data: bytes) -> None:
-        """Read a handshake message, and write the next message, if any."""
+        """Read handshake message `number`, and write the next one. After the last one, the channel is established."""
         try:
             self._handshake.read(data)
             if number < len(HANDSHAKE_SIZES_BYTES):
@@ -245,7 +245,7 @@ class SecureChannel:
             self.is_established = True
 
     def _check_length(self, total_size_bytes: int) -> None:
-        """Check a length before allocating memory for it. All segments of a message, even the last, contain data."""
+        """Check the length of a message before allocating memory. All of its segments, even the last, contain data."""
         segments = -(-total_size_bytes // CIPHERTEXT_SIZE_BYTES)
         size_bytes = total_size_bytes - TAG_SIZE_BYTES * segments
         least_bytes = (segments - 1) * SEGMENT_SIZE_BYTES + (segments > 1)

@@ -170,7 +170,7 @@ class Session:
                 self._send_request(exchange, now_s)
 
     def _recognise(self, dialect: Dialect, now_s: float, events: list[Event]) -> None:
-        """Change to the peer's dialect, and repeat the open requests in it: the peer did not understand the others."""
+        """Change to the peer's dialect, and send the open requests again in it: the peer did not understand them."""
         self.is_recognised = True
         if dialect is not self.dialect:
             self._out.clear()  # unsent messages, which crash some existing clients
@@ -215,7 +215,7 @@ class Session:
 
     @property
     def first_ids(self) -> tuple[bytes, bytes]:
-        """The random ids of this side's and of the peer's first request without a ttl, b"" for a side without one."""
+        """The random ids of this side's and the peer's first request without a ttl, b"" for a side that sent none."""
         return self._own_greeting.first, self._peer_greeting.first
 
     @property
@@ -276,7 +276,7 @@ class Session:
         self._withdraw(exchange, Step.CANCELLED)
 
     def _withdraw(self, exchange: Exchange, step: Step) -> None:
-        """Cancel a request of this side. The ttl is 0, because existing clients reject other values."""
+        """Cancel a request of this side. The CancelRequest has ttl 0, because existing clients reject other values."""
         if exchange.is_over:
             return
         was_said = self.open_requests.get(exchange.request.request_id) is exchange
@@ -382,7 +382,10 @@ class Session:
             self._end_into(events, exchange, Step.CANCELLED)
 
     def _end_into(self, events: list[Event], exchange: Exchange, step: Step) -> None:
-        """End a request of this side that the peer may still answer: at its limit, or because the answer is endless."""
+        """End a request of this side that the peer may still answer: at its limit, or if the answer is endless.
+
+        Add the event of its end to `events`.
+        """
         if exchange.state is State.LIVE or step is Step.CANCELLED:
             self._withdraw(exchange, step)
             events.append(Concluded(exchange, step))

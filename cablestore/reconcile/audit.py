@@ -105,7 +105,7 @@ def answer(items: OrderedSet, request: bytes) -> bytes:
 
 
 def _drawn(items: OrderedSet, ranges: Sequence[Range], seed: bytes, cuts: int) -> set[Bound]:
-    """Return bounds next to ids that the seed selects from all ranges."""
+    """Return up to `cuts` bounds. Each is just below an id that `seed` selects among the ids of all ranges."""
     counts = [items.count(within) for within in ranges]
     total = sum(counts)
     if not total:

@@ -67,7 +67,7 @@ def encode(payload: Payload, dialect: SyncDialect) -> bytes:
 def decode(data: bytes, dialect: SyncDialect) -> Payload:
     """Decode a payload. Raises ReconcileError, with the offset, if it is malformed or exceeds a limit.
 
-    Zero bytes or one byte are a payload without ranges, as in deployed nodes.
+    `data` of zero bytes or one byte is a payload without ranges, as in deployed nodes.
     """
     if len(data) <= 1:
         return Payload(None, [])
@@ -100,7 +100,7 @@ def _header(header: Header | None, dialect: SyncDialect) -> bytes:
 
 
 def _begin(out: bytearray, payload: Payload, dialect: SyncDialect) -> Bound:
-    """Write the first lower bound and return it. In the specification it is the upper bound of a skipped range."""
+    """Write the lower bound of the first range and return it. `spec` writes it as a Skip range that ends there."""
     if not payload.parts:
         return Bound(0)
     first = payload.parts[0].range.lower
@@ -230,9 +230,9 @@ class _PayloadReader:
         return timestamp_ns
 
     def _count(self, most: int, what: str, each_size_bytes: int) -> int:
-        """Read a count.
+        """Read the number of items that follow, each of at least `each_size_bytes`.
 
-        Raises ReconcileError before any allocation if that many items cannot follow.
+        Raises ReconcileError if it is above `most`, or if fewer bytes remain. `what` names the items in the error.
         """
         count = self._varint()
         left = len(self._data) - self._at

@@ -118,7 +118,8 @@ class FrameSizes:
 class Findings:
     """Results of a conversation so far.
 
-    `here_only` and `there_only` count differences. `unasked` counts received posts that were not requested.
+    `here_only` and `there_only` count the posts that only this side had, or only the peer. `unasked` counts
+    received posts that were not requested.
     """
 
     rounds: int = 0
@@ -165,7 +166,7 @@ class ReconcileConversation:
         self.is_initiator = False
         self._terms = terms
         self.compared: Terms | None = None
-        """The terms of both sides, or None before they have agreed."""
+        """The terms that both sides agreed on, None before that."""
         self._hooks = hooks
         self._dialect = dialect
         self._splitting = splitting
@@ -181,7 +182,7 @@ class ReconcileConversation:
         self._payload_sent: tuple[BatchStart, int] | None = None
         self._expected: set[SyncID] = set()
         self._arrived: set[SyncID] = set()
-        self._held: deque[bytes] = deque()  # in decoded form, posts of two bytes would take 14 times the memory
+        self._held: deque[bytes] = deque()  # encoded: decoded posts of two bytes would take 14 times the memory
         self._unstored: set[int] = set()
         self._batches = 0
         self._out: list[bytes] = []
@@ -252,7 +253,7 @@ class ReconcileConversation:
         return self._advance(at_s)
 
     def stored(self, batch: int, *, at_s: float) -> list[ArrivedPosts]:
-        """Record that a received batch is stored, and continue."""
+        """Confirm that the received batch number `batch` is stored. Return further posts that must be stored."""
         self._unstored.discard(batch)
         self._send(Stored(batch))
         return self._advance(at_s)
@@ -265,9 +266,10 @@ class ReconcileConversation:
         self._out.append(frame)
 
     def _advance(self, at_s: float) -> list[ArrivedPosts]:
-        """Process the received frames in order. Stop at a payload while too many posts wait to be sent.
+        """Process the held frames in order. Return the posts that must be stored.
 
-        Received posts never wait for posts to send. Otherwise two sides could wait for each other's confirmations.
+        A payload, and the frames after it, remain held while too many posts wait to be sent. Nothing else waits for
+        posts to be sent. Otherwise two sides could wait for each other's confirmations.
         """
         arrived: list[ArrivedPosts] = []
         self._now_s = at_s
@@ -331,7 +333,7 @@ class ReconcileConversation:
         return None
 
     def _compare(self, terms: Terms, *, peer_accepts: bool, at_s: float | None) -> None:
-        """Start the comparison with the terms of both sides."""
+        """Start to compare on the agreed `terms`. If `at_s` is given, send the first payload."""
         if self.is_initiator and not terms.is_within(self._terms):
             raise ReconcileError("the peer accepted terms that were not requested")
         self.compared = terms
@@ -364,7 +366,7 @@ class ReconcileConversation:
         self._send(PayloadFrame(data))
 
     def _measure(self, size_bytes: int, at_s: float) -> None:
-        """Use the time of a received payload to determine the size of this side's next payload."""
+        """Measure the link when a payload arrives: this determines the size of this side's next payload."""
         self._payload_flow.arrived(size_bytes)
         if self._payload_sent is not None:
             start, sent_size_bytes = self._payload_sent
@@ -402,7 +404,7 @@ class ReconcileConversation:
     # --- posts ----------------------------------------------------------------------------------
 
     def _send_posts(self) -> None:
-        """Send the permitted posts, and notify the peer when all are sent."""
+        """Send the posts that may be sent now. When the peer has stored them, go on: sums, deletions, done."""
         self._send_batches()
         if self._session is None or not self._session.is_done or not self._outgoing.is_idle:
             return
@@ -453,14 +455,17 @@ class ReconcileConversation:
         return ArrivedPosts(message.batch, posts)
 
     def _may_arrive_unlisted(self, claimed: SyncID) -> bool:
-        """Return True if a post is in the compared times, was not in this side's set, and has not arrived since."""
+        """Return True if a post with the id `claimed` may arrive although the peer did not send the id.
+
+        The id must be in the compared times, not in this side's set, and not the id of an arrived post.
+        """
         is_compared = self._accepts_unlisted and self._window.lower <= claimed < self._window.upper
         if not is_compared or claimed in self._arrived or self._items is None:
             return False
         return claimed not in self._items.items(range_around(claimed))
 
     def _is_compared(self, claimed: SyncID, raw: bytes) -> bool:
-        """Return True if a post has the time of its id, and has a compared channel or no channel.
+        """Return True if the post `raw` has the id `claimed`, and has a compared channel or no channel.
 
         Also return True for bytes that are not a post: the store rejects them as invalid.
         """

@@ -28,7 +28,8 @@ class SyncDialect:
 
     `header` is the class of its headers. With `cuts_hashes` bounds can be between two ids of one time, as in the
     specification, but not in nwaku. With `is_strict` only minimal varints are accepted. Ranges shorter than
-    `min_fingerprint_ns` are never sent as fingerprints: deployed nodes cut them by time in eight, and lose ids.
+    `min_fingerprint_ns` are never sent as fingerprints, because deployed nodes split such a range into eight parts by
+    time and lose ids.
     With `accepts_skip` an equal item set may be answered with Skip, which the specification does not mention.
     """
 

@@ -60,7 +60,7 @@ class OutgoingPosts:
         return len(self._unsent) > min(fitting, MAX_TALK_UNSENT)
 
     def payload_size_bytes(self, most_size_bytes: float) -> int:
-        """Return the maximum size of a payload. It is smaller while posts wait, so that ids do not delay them."""
+        """Return the maximum size of a payload: `most_size_bytes`, or less while posts wait, which ids would delay."""
         if self.is_idle:
             return int(most_size_bytes)
         return int(min(most_size_bytes, max(TALK_FIRST_PAYLOAD_SIZE_BYTES, self._flow.window_size_bytes / _IDS_SHARE)))

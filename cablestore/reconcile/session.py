@@ -169,7 +169,7 @@ class ReconcileSession:
         return SessionStep(written, have, need)
 
     def _check_bounds(self, *ranges: Range) -> None:
-        """Raise ReconcileError if the dialect cannot express a bound."""
+        """Raise ReconcileError if the dialect cannot express a bound of these ranges."""
         if not self._dialect.cuts_hashes and any(bound.prefix for within in ranges for bound in within):
             raise ReconcileError(
                 f"{self._dialect.name} cannot express bounds within one time. Choose ranges from one time to another"
@@ -187,7 +187,7 @@ class ReconcileSession:
         return data
 
     def _check(self, size_bytes: int, at_s: float) -> None:
-        """Raise ReconcileError if the session is over or a limit is exceeded."""
+        """Count `size_bytes` received bytes. Raise ReconcileError if the session is over or a limit is exceeded."""
         if self.is_done:
             raise ReconcileError("the session has ended. Create another session")
         if self._started_at_s is None:
@@ -210,7 +210,7 @@ class ReconcileSession:
 
     @staticmethod
     def _first_seen(ids: Sequence[SyncID], seen: set[SyncID]) -> list[SyncID]:
-        """Return the ids that were not returned before."""
+        """Return the ids that are not in `seen`, and add them to `seen`."""
         new = [sync_id for sync_id in ids if sync_id not in seen]
         seen.update(new)
         return new

@@ -86,13 +86,13 @@ class SortedRecords:
         return self._joined[at * self._size_bytes : (at + 1) * self._size_bytes]
 
     def records(self, start: int = 0, end: int | None = None) -> list[bytes]:
-        """Return the records from one index to another."""
+        """Return the records from index `start` up to, but without, index `end`."""
         joined, size = self._joined, self._size_bytes
         last = self.count if end is None else end
         return [joined[at : at + size] for at in range(start * size, last * size, size)]
 
     def number_below(self, key: bytes) -> int:
-        """Return the number of records that are less than these bytes."""
+        """Return the number of records that sort before `key`."""
         joined, size = self._joined, self._size_bytes
         low, high = 0, self.count
         while low < high:  # this takes two thirds of the time of `bisect_left`, which calls a method for each record
@@ -221,7 +221,7 @@ class MemorySetSnapshot:
         return bound_between(self.select(within, k - 1), self.select(within, k))
 
     def _find_place(self, bound: Bound) -> tuple[int, int]:
-        """Return the chunk for a bound, and how many of its ids are below the bound."""
+        """Return the index of the chunk for a bound, and how many ids of this chunk are below the bound."""
         key = key_of(bound)
         at = max(bisect_right(self._firsts, key) - 1, 0)
         return at, self._chunks[at].number_below(key) if self._chunks else 0

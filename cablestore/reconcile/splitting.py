@@ -90,12 +90,12 @@ class Replier:
         self._end = self._end_of(window) if splitting.has_open_end else window.upper
 
     def _end_of(self, window: Range) -> Bound:
-        """Return the bound after the last local id in the window."""
+        """Return a bound just after the time of the last local id in `window`, or the start of a window without ids."""
         count = self._items.count(window)
         return Bound(self._items.select(window, count - 1).timestamp_ns + 1) if count else window.lower
 
     def opening(self, ranges: Sequence[Range], *, whole: bool) -> PayloadReply:
-        """Return fingerprints of ranges in order, or with `whole` all their ids.
+        """Return the content of a first payload: a fingerprint of each range, or with `whole` all ids of each range.
 
         Raises ReconcileError if the ids do not fit into a frame.
         """
@@ -115,10 +115,10 @@ class Replier:
     def reply(
         self, parts: Sequence[PayloadPart], frame_size_bytes: int | None = None, *, lists_missing: bool = True
     ) -> PayloadReply:
-        """Answer ranges in a frame of about this size, at most the size in the settings.
+        """Answer the `parts` of a payload in about `frame_size_bytes`, at most the size in the settings.
 
-        Without `lists_missing`, an answer to ids omits the ids that the peer lacks, because the peer receives the
-        posts. They still count for the size of the reply, so that a reply does not find more differences.
+        Without `lists_missing`, an answer to an item set omits the ids that the peer lacks, because the peer receives
+        their posts. They still count for the size of the reply, so that a reply does not find more differences.
 
         Raises ReconcileError if too many ids have the same time and the dialect cannot cut between them.
         """
@@ -138,7 +138,7 @@ class Replier:
         return reply
 
     def _learn(self, reply: PayloadReply, parts: Sequence[PayloadPart]) -> None:
-        """Compare item sets that expect no answer even if the reply is full, because the peer may rely on it."""
+        """Compare the item sets in `parts` that expect no answer, although the reply is full: the peer relies on it."""
         for part in parts:
             within = part.range.within(self._window)
             if within is None or not isinstance(part.content, ItemSet):
@@ -147,9 +147,9 @@ class Replier:
                 self._compare(reply, within, part.content)
 
     def _is_learned(self, reply: PayloadReply, within: Range, theirs: ItemSet) -> bool:
-        """Return True if an item set expects no answer, so that it must be compared completely.
+        """Return True if `theirs` expects no answer, so that it must be compared completely.
 
-        Return False if the local ids in such sets so far are more than one frame of an honest peer could concern.
+        Return False once such item sets cover more local ids than one frame of an honest peer can cover.
         """
         if not theirs.reconciled:
             return False
@@ -187,7 +187,7 @@ class Replier:
             self._add_items(reply, after)
 
     def _at_end(self, within: Range) -> tuple[Range | None, Range | None]:
-        """Return the parts of a range before and after the end of the local ids."""
+        """Return the part of a range before the end of the local ids, and the part after it. An empty part is None."""
         if within.lower < self._end < within.upper:
             return Range(within.lower, self._end), Range(self._end, within.upper)
         return (within, None) if within.upper <= self._end else (None, within)
@@ -208,7 +208,11 @@ class Replier:
             self._add_fingerprint(reply, part)
 
     def _answer_items(self, reply: PayloadReply, within: Range, theirs: ItemSet) -> None:
-        """Compare a received item set with the local ids, as far as the reply has room, or completely (`_is_learned`)."""
+        """Compare the peer's item set `theirs` with the local ids, and add the answer.
+
+        If `_is_learned`, compare it completely, otherwise as far as the reply has room. Then add a fingerprint of the
+        remaining range.
+        """
         compared, left = ([within], None) if self._is_learned(reply, within, theirs) else self._fitting(reply, within)
         for part in compared:
             here, here_only, there_only = self._compare(reply, part, theirs)
@@ -225,7 +229,7 @@ class Replier:
     def _compare(
         self, reply: PayloadReply, within: Range, theirs: ItemSet
     ) -> tuple[list[SyncID], set[SyncID], set[SyncID]]:
-        """Record the differences in a range.
+        """Record in `reply` how the peer's ids and the local ids in a range differ.
 
         Return the local ids, the ids that only this side has, and the ids that only the peer has.
         """
@@ -250,7 +254,10 @@ class Replier:
             reply.add(left, self._items.fingerprint(left).wire)
 
     def _fitting(self, reply: PayloadReply, within: Range) -> tuple[list[Range], Range | None]:
-        """Return the part of the range that fits the frame, as ranges that the dialect can express, and the rest."""
+        """Split a range where its ids no longer fit into the reply.
+
+        Return the first part, as ranges that the dialect can express, and the second part, None if all ids fit.
+        """
         count, room = self._items.count(within), self._room(reply)
         if count <= max(room, self._splitting.item_set_threshold):
             return [within], None
@@ -265,7 +272,7 @@ class Replier:
         )
 
     def _postpone(self, reply: PayloadReply, left: Range) -> None:
-        """Request the rest again with one fingerprint."""
+        """Postpone the range `left`: add only its fingerprint, which the peer answers in its next payload."""
         within = left.within(self._window)
         for part in writable_ranges(within) if within is not None else []:
             reply.add(part, self._items.fingerprint(part).wire)
@@ -293,10 +300,10 @@ def cut_evenly(items: OrderedSet, within: Range, count: int, parts: int, dialect
 def cut_before(
     items: OrderedSet, within: Range, k: int, after: Bound, dialect: SyncDialect, *, slack: int = 0
 ) -> list[Bound]:
-    """Return bounds above `after` that cut off about the first k ids of a range, at least 1.
+    """Cut off about the first `k` ids of a range, at least 1. Return the bounds of the cut that are above `after`.
 
-    The cut may be `slack` ids off, or more if the dialect requires it. A bound with a hash needs another bound of the
-    same time before it, so two bounds are possible.
+    The list is empty if the dialect cannot cut there. The cut may be `slack` ids off, or more if the dialect requires
+    it. A bound with a hash needs another bound of the same time before it, so two bounds are possible.
     """
     if dialect.cuts_hashes:
         cut = items.cut(within, k, slack)

@@ -99,7 +99,7 @@ class _Branch:
         self.sums = list(accumulate((part.sum for part in parts), add, initial=0))
 
     def part_of(self, place: _Place) -> int:
-        """Return the number of the part that contains a bound, or of the first part after it."""
+        """Return the index of the part that contains the bound `place`, or of the first part after the bound."""
         at = bisect_left(self.names, place.mono_ts)
         return at - 1 if at and place.mono_ts.startswith(self.names[at - 1]) else at
 
@@ -122,12 +122,12 @@ class StoredSet:
         self._names = tuple(names)
         self._below = lru_cache(_BOUNDS_REMEMBERED)(self._add_up)
         self._reads: list[tuple[_Branch, slice, int]] = []
-        """The cached parts of nodes in the order of reading, and the number of posts in each."""
+        """For each read, in order: a node, the parts that were read, and how many posts take as much memory as they."""
         self._held_posts = 0
         self._tails: dict[bytes, NodePart] = {}
         self._root = self._read_root()
         self._path = [_Step(self._root, 0, 0, 0)]
-        """The path to the last result. The next result is usually near."""
+        """The path from the root to the node of the last result. The next result is usually near."""
 
     # --- queries -------------------------------------------------------------------------------
 
@@ -157,7 +157,10 @@ class StoredSet:
         return self._id(rank)
 
     def cut(self, within: Range, k: int, slack: int) -> Bound:
-        """Return a bound with about k ids of the range below it, at the start of a node that is within `slack` ids."""
+        """Return a bound inside the range with about `k` of its ids below.
+
+        It is the start of a node if one is within `slack` ids of the exact cut. Otherwise exactly `k` ids are below.
+        """
         rank = self._below(within.lower).ids + k
         node, start = self._root, 0
         while slack:
@@ -181,7 +184,7 @@ class StoredSet:
     # --- going down ----------------------------------------------------------------------------
 
     def _id(self, rank: int) -> SyncID:
-        """Return the id at this rank."""
+        """Return the id with this index in the whole set, counted from 0."""
         path = self._path
         while not 0 <= rank - path[-1].ids < path[-1].node.ids[-1]:
             path.pop()
@@ -214,7 +217,7 @@ class StoredSet:
             path.append(_Step(part, ids, xor_, sum_))
 
     def _collect(self, node: _Branch | _Leaf, lower: _Place, upper: _Place, found: list[bytes]) -> None:
-        """Append the records of a node between two bounds."""
+        """Append to `found` the records of a node from `lower` to `upper`, in order."""
         if isinstance(node, _Leaf):
             found += node.records(node.number_below(lower.record), node.number_below(upper.record))
             return
@@ -222,7 +225,7 @@ class StoredSet:
             self._collect(self._part(node, at), lower, upper, found)
 
     def _part(self, node: _Branch, at: int) -> _Branch | _Leaf:
-        """Return the part of a node with this number."""
+        """Return the part of a node at index `at`. Read the part if it is not cached."""
         found = node.nodes[at]
         if found is None:
             self._make_room()
@@ -248,7 +251,7 @@ class StoredSet:
                 self._held_posts -= posts
 
     def _remember(self, node: _Branch, parts: slice, read: list[_Branch | _Leaf | None], posts: int) -> None:
-        """Record that these parts of a node are cached, and that they take as much memory as `posts` posts."""
+        """Cache the nodes `read` as these parts of `node`. They take as much memory as `posts` posts."""
         node.nodes[parts] = read
         self._reads.append((node, parts, posts))
         self._held_posts += posts
@@ -266,13 +269,13 @@ class StoredSet:
         self._remember(node, slice(None), leaves, node.ids[-1])
 
     def _read(self, name: bytes, sets: Sets) -> _Branch | _Leaf:
-        """Read a node from the sets with posts in it."""
+        """Read the node `name`: its parts, or its posts if they are few. `sets` are the sets with posts in the node."""
         if sum(count for _, count in sets) > self._tree.leaf_rows and len(name) < LENGTHS[LAST_LEVEL - 1]:
             return self._branch(name, [self._parts(part_of, name, count) for part_of, count in sets], sets)
         return _Leaf(self._posts(name, sets), _RECORD_SIZE_BYTES)
 
     def _posts(self, node: bytes, sets: Sets) -> bytes:
-        """Return the records of a node's posts, in order."""
+        """Return the records of the posts that these sets have in a node: sorted, and joined."""
         found = [record for name, count in sets for record in posts_in(self._reader, name, node, count)]
         joined = b"".join(sorted(found) if len(sets) > 1 else found)
         if len(joined) != _RECORD_SIZE_BYTES * sum(count for _, count in sets):
@@ -290,7 +293,7 @@ class StoredSet:
         return self._branch(b"", found, [(name, 0) for name in self._names])
 
     def _branch(self, node: bytes, found: list[list[NodePart]], sets: Sets) -> _Branch:
-        """Return the node with these parts in these sets."""
+        """Return the node whose parts are `found`, a list for each of the `sets`. Add up parts with the same label."""
         if len(found) == 1:
             parts, name = found[0], sets[0][0]
             return _Branch(node, parts, [((name, part.posts),) for part in parts])
@@ -306,7 +309,7 @@ class StoredSet:
         )
 
     def _parts(self, name: bytes, node: bytes, posts: int) -> list[NodePart]:
-        """Return the parts of a node in one set: from its row, or from its posts if they are too few for a row."""
+        """Return the parts of `node` in the set `name`: from its row, or from its posts if too few for a row."""
         level = LENGTHS.index(len(node))
         if posts > self._tree.leaf_rows:
             value = self._reader.get(self._tree.prefix + name + b"!" + node + b"~")
