@@ -288,8 +288,8 @@ class _NewGeneration:
         others = sum(present != derived for _, present, derived in chain(posts, stones))
         if others:
             raise ExportError(
-                f"the exports and the store at {self.out} differ (different posts and tombstones: {others:,}). To "
-                "rebuild single views, export the whole store again. Or omit --views"
+                f"the exports do not match the store at {self.out} (different posts and tombstones: {others:,}). Export "
+                "the whole store again, or omit --views to rebuild all views"
             )
 
     def _derived_rows(self, prefix: bytes) -> Iterator[Row]:

@@ -32,9 +32,10 @@ def rows(post: Post) -> list[Row]:
 
 
 def prefix_in(group: bytes, post_type: int | None = None) -> bytes:
-    """Return the prefix of the keys under `<channel>!<pubkey>`, which is `group`, of one type or of all types.
+    """Return the prefix of the keys of `group`, which is `<channel>!<pubkey>`.
 
-    With `post_type`, only the `<mono-ts>` follows the prefix, otherwise the type and the `<mono-ts>`.
+    With `post_type`, return the prefix of the keys of this type, which continue with the `<mono-ts>`. Otherwise, the
+    keys continue with the type and the `<mono-ts>`.
     """
     prefix = b"%b%b!" % (MEMBER_PREFIX, group)
     return prefix if post_type is None else b"%b%b!" % (prefix, TYPE_PARTS[post_type])

@@ -52,8 +52,8 @@ class KeepRule:
         is_whole = "".join(number + unit for number, unit in parts) == text and len(counts) == len(parts)
         if not (is_whole and parts and all(0 < count <= limits.MAX_PERIODS_KEPT for count in counts.values())):
             raise ArgumentError(
-                f"invalid rule {text[:80]!r}: expected numbers of hours, days, weeks, months and years that keep their "
-                f"last restore point, such as 7d4w12m, each unit once, from 1 to {limits.MAX_PERIODS_KEPT:,}"
+                f"invalid rule {text[:80]!r}: expected a number of hours (h), days (d), weeks (w), months (m) or years "
+                f"(y), such as 7d4w12m: each unit at most once, each number from 1 to {limits.MAX_PERIODS_KEPT:,}"
             )
         return cls(counts)
 

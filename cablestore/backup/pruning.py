@@ -20,7 +20,7 @@ class Points:
     """Restore points of a backup to keep beside the new point. They are selected before the new point is written."""
 
     made_ms: int
-    """Time of the new point. Every other point has another time."""
+    """Time of the new point. Each point has a different time."""
     keep: str | None
     """Rule that selects points, or None without a rule."""
     kept: tuple[BackupManifest, ...]

@@ -214,7 +214,10 @@ def import_and_print(
             "again"
         )
     if damaged:
-        out.note(f"left out {counted(len(damaged), 'damaged archive')}. Run the same command again to fetch and import")
+        out.note(
+            f"left out {counted(len(damaged), 'damaged archive')}. Run the same command again to fetch and import "
+            f"{'it' if len(damaged) == 1 else 'them'}"
+        )
     return len(damaged)
 
 

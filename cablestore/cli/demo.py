@@ -257,9 +257,9 @@ def answer_each(store: CableStore, channel: str, deleted: list[bytes]) -> list[d
 def demo(logs: Path | None, keep: Path | None, as_json: bool) -> None:
     """Demonstrate every main feature on a conversation.
 
-    The demo imports a conversation, reads it, deletes messages, and answers the requests of a peer. It checks and
-    rebuilds the store, and compares the rows. Then Spark builds the next database from two exports, one of them with
-    deletions.
+    The demo imports a conversation, reads it, deletes messages, and answers the requests of a peer. It checks the
+    store, rebuilds it, and compares the rows before and after. Then Spark builds a new database of the store from two
+    exports, one of which contains deletions.
 
     Example: `cablestore demo --keep demo-store`
     """

@@ -98,7 +98,7 @@ spark_options = all_of(
     "--verify",
     "verified",
     type=PathValue(),
-    help="Compare this store with a rebuilt store, and do not change it.",
+    help="Compare the store at this path with a rebuilt store, without changing it.",
 )
 @click.option("--views", help="Rebuild only these views, such as messages,author.")
 @click.option(

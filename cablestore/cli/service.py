@@ -78,9 +78,9 @@ class _StoppedError(BaseException):
 
 
 class StopSignals:
-    """SIGTERM, SIGHUP and Ctrl-C during a `with`. The first signal ends the body of the `with`.
+    """Handle SIGTERM, SIGHUP and Ctrl-C during a `with` block. The first signal ends the block.
 
-    After `catch_on_loop`, it completes the returned future instead. `status` is then the exit status. A second signal
+    After `catch_on_loop`, the first signal completes the returned future instead. `status` is then the exit status. A second signal
     ends the process at once, which is safe for the store.
     """
 

@@ -1,7 +1,7 @@
-"""Stored lines: comparison by time, nick and text with the posts of other imported logs.
+"""Find lines that are already stored, by comparing time, nick and text with the posts of other imported logs.
 
-Two logs of one channel are either parts of one log, whose times are equal, or logs of two programs. The clocks of
-programs differ by seconds, and a program may write times without seconds. Equal lines are counted: if two of three
+Two logs of one channel are either parts of one log, in which a line has the same time, or logs of two programs. The
+clocks of programs differ by seconds, and a program may write times without seconds. Equal lines are counted: if two of three
 equal lines are stored, the third is new.
 """
 

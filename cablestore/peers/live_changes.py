@@ -41,7 +41,7 @@ class Subject(Enum):
     MODERATION_AGAIN = "moderation again"
     """Actions that were undone may apply again, so the whole state must be sent again."""
     CONSENT = "consent"
-    """A user with a role accepted or declined roles. Only this node uses it, because the authorities may have changed."""
+    """A user accepted or declined roles, which can change the moderators. Used only in this node, not sent to peers."""
     PRIVATE = "private"
     """A local-only action of the local user. Only this node uses it, and never sends it to peers."""
 

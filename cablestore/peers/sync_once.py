@@ -77,7 +77,7 @@ class SingleSync:
         if not peer.has_answered:
             waited_s = self._context.settings.answer_timeout_s
             raise NodeError(
-                f"{self._address} did not answer within {waited_s:g} s: it hangs, or is not a peer. Try again"
+                f"{self._address} did not answer within {waited_s:g} s. Check that this is the address of a peer, or try again later"
             )
         return peer.report
 

@@ -14,7 +14,8 @@ _S_PER_MINUTE: Final = 60.0
 class TokenBuckets:
     """A bucket of tokens for each key. All of them have the same rate.
 
-    A key that was not used for long has a full bucket, so the least recently used keys are forgotten.
+    The bucket of a key that has not been used for a long time is full. So the least recently used keys can be forgotten
+    without effect.
     """
 
     def __init__(self, rate: PostRate, max_keys: int = limits.MAX_RATES_REMEMBERED) -> None:

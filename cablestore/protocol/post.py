@@ -38,11 +38,11 @@ SIGNED_FROM: Final = KEY_SIZE_BYTES + SIGNATURE_SIZE_BYTES
 
 @dataclass(slots=True, eq=False, repr=False)
 class Post:
-    """A decoded post, with the parts of its keys.
+    """A decoded post, with the values that make up the keys of its rows.
 
     `raw` is the whole post, `hash` its 32-byte hash, `author` the 32-byte public key, `links` the hashes to which it
     links, `timestamp_ms` its claimed time in milliseconds since 1970. `channel` is the comparable name in the post's
-    dialect, or None for types without a channel. `body` contains the signed name.
+    dialect, or None for types without a channel. `body` contains the channel name as the author signed it.
     """
 
     raw: bytes

@@ -310,7 +310,7 @@ def cut_before(
         needed = [Bound(cut.timestamp_ns), cut] if cut.prefix else [cut]
     else:
         at = items.select(within, k)
-        # If the range starts within this time, the next cut is after all ids of this time.
+        # If the range starts among the ids with this timestamp, cut after the last of them.
         cut = Bound(at.timestamp_ns)
         needed = [cut if cut > after else Bound(at.timestamp_ns + 1)]
     return [bound for bound in needed if after < bound < within.upper]

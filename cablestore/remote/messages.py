@@ -35,7 +35,7 @@ class Hello(msgspec.Struct, frozen=True):
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """First line of the process that has the store open. `err` is the reason to reject the program, "" to accept it.
+    """First line that the process with the open store sends. `err` is why it rejects the program, "" if it accepts it.
 
     `owner` is the command that has the store open: `serve`, `chat`, or "" for another program.
     """

@@ -39,7 +39,7 @@ SPACES: Final[dict[str, type]] = {
 """Classes whose methods can be called, by the prefix of the method's name."""
 
 _KEY: Final = "private keys stay in the process that has the store open"
-_NODE: Final = "the process with the node reports its state"
+_NODE: Final = "only the process that runs the node can report this"
 _OBJECT: Final = "it works on objects that exist only in the process that has the store open"
 OWNER_ONLY: Final = {
     "open": "it opens a store",

@@ -86,9 +86,9 @@ def _backwards(reader: Reader, group: bytes, start: bytes, stop: bytes) -> Itera
 def _add_absent(
     reader: Reader, nodes: dict[bytes, GraphNode], heads: frozenset[bytes], limit: int, start_ms: int
 ) -> None:
-    """Add absent posts to `nodes` until it has `limit` nodes: those to which a node links, directly or through others.
+    """Add the absent posts to which `nodes` link, directly or through other posts, until `nodes` has `limit` entries.
 
-    Links of absent posts dated before `start_ms` are not followed.
+    The links of an absent post that is dated before `start_ms` are not followed.
     """
     waiting = [link for node in nodes.values() for link in node.links]
     while waiting and len(nodes) < limit:

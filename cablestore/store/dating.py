@@ -87,7 +87,7 @@ def _not_yet(posts: list[DatedPost], own_key: bytes) -> ArgumentError:
     until_ms = latest.timestamp_ms + 2 - limits.MAX_FUTURE_MS
     if is_own:
         hashes = " ".join(post.hash.hex()[:_HASH_DIGITS] for post in listed if post.author == own_key)
-        more = ". Repeat this while more posts follow" if len(posts) > len(listed) else ""
+        more = ". These are the first of them: repeat this until the error is gone" if len(posts) > len(listed) else ""
         remedy = f"Run `cablestore delete {hashes}` and try again{more}"
     else:
         key, digest = latest.author.hex()[:_KEY_DIGITS], latest.hash.hex()[:_HASH_DIGITS]

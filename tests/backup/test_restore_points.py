@@ -324,7 +324,10 @@ def test_the_command_lists_and_restores_points(tmp_path: Path, run: Run, monkeyp
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (("--keep", "7"), "invalid rule '7': expected numbers of hours, days, weeks, months and years"),
+        (
+            ("--keep", "7"),
+            "invalid rule '7': expected a number of hours (h), days (d), weeks (w), months (m) or years (y)",
+        ),
         (("--keep", "7d", "--list"), "--list writes nothing"),
         (("--keep", "7d", "--check"), "--check writes nothing"),
     ],

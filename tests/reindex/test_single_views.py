@@ -117,7 +117,7 @@ def test_claims_that_a_store_received_after_its_export_are_not_in_single_views(t
 def test_exports_with_other_posts_are_rejected_for_single_views(store: Path, tmp_path: Path, other: list[Post]) -> None:
     before = digest_of(store)
     merged = export_of(other, tmp_path / "other")
-    with pytest.raises(ExportError, match=r"the exports and the store at .* differ"):
+    with pytest.raises(ExportError, match=r"the exports do not match the store at"):
         rebuild_views([tmp_path / "export", merged], store, frozenset(["author"]))
     assert digest_of(store) == before
 

@@ -202,14 +202,14 @@ def test_an_error_lists_a_limited_number_of_blocking_posts(store: CableStore, cl
     for number in range(limits.MAX_POSTS_IN_THE_WAY_LISTED):
         store.post("shed", f"text {number}")
     clock.now_ms = NOW_MS
-    with pytest.raises(ArgumentError, match="more posts follow") as raised:
+    with pytest.raises(ArgumentError, match="repeat this until") as raised:
         store.leave("shed")
     listed = in_the_way(store, raised.value)
     assert len(listed) == limits.MAX_POSTS_IN_THE_WAY_LISTED
     store.delete(listed)
     with pytest.raises(ArgumentError, match="cannot take effect until") as raised:  # the post/join is left
         store.leave("shed")
-    assert "more posts follow" not in str(raised.value)
+    assert "repeat this until" not in str(raised.value)
 
 
 def test_messages_to_a_channel_after_a_leave_join_it_once(store: CableStore, clock: SetClock) -> None:
