@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 from cablestore import limits
 from cablestore.errors import CableStoreError
 from cablestore.files import disk_usage
+from cablestore.index.folder import SEARCH_FILES
 from cablestore.index.reader import Reader
 from cablestore.peers.lifetime import Lifetime
 from cablestore.peers.settings import NodeSettings
@@ -125,7 +126,9 @@ class Quota:
             self._set(QuotaState.OFF, None)
             return
         folder = self._folder
-        usage = await beside_loop(lambda: disk_usage(folder))
+        usage = await beside_loop(
+            lambda: disk_usage(folder, omitted=SEARCH_FILES)
+        )  # the index grows when somebody searches
         if usage is None:  # the next write reports the error
             return
         most, least = self._limits

@@ -18,6 +18,7 @@ from people import ANN, BOB, raws
 from cablestore import CableStore, Post, StoreOptions, limits
 from cablestore.files import disk_usage
 from cablestore.peers import Node, NodeSettings
+from cablestore.remote.checkpoint import checkpoint
 
 CHOICE = random.Random(__name__)
 
@@ -95,6 +96,20 @@ async def test_an_address_uses_only_its_share_near_the_quota() -> None:
             await net.link(node, net.nodes[1])
             await until(lambda: all(held(node, honest)))
             await net.stop(node)
+
+
+@on_loop
+async def test_searches_and_checkpoints_do_not_use_the_quota() -> None:
+    """The index contains each text again, and a checkpoint has a second link to each table."""
+    with on_disk(*large(500)) as store:
+        store.compact()
+        settings = near(store)
+        store.update_search_index()
+        with checkpoint(store):
+            async with network() as net:
+                node = await net.add(store, settings)
+                assert node.load().quota == "near"
+                await net.stop(node)
 
 
 @on_loop

@@ -70,7 +70,7 @@ def test_a_stranger_without_a_rate_fills_only_its_share_of_the_disk(tmp_path: Pa
         wait_until(lambda: arrived(node, "honestly"))
         rejected = node.metric("cablestore_rejected_posts_total", reason="quota")
         wait_until(lambda: sent() and node.metric("cablestore_rejected_posts_total", reason="quota") > rejected + 1_000)
-        # The search has written an index of the accepted texts, and needs the same space again until it empties its log.
+        # The search has written an index, which does not count, and empties its log soon.
         wait_until(lambda: store_size_bytes(node) < 2 * QUOTA_BYTES)
         assert memory_bytes(node) < MEMORY_BYTES
         assert cablestore("post", "default", "written at home", store=node.store).returncode == 0

@@ -108,7 +108,7 @@ def test_claims_that_a_store_received_after_its_export_are_not_in_single_views(t
         store.export(tmp_path / "export")
         store.import_exports([export_of([gone, deletion], tmp_path / "other")])
     before = digest_of(path)
-    with pytest.raises(ExportError, match="export the whole store again"):
+    with pytest.raises(ExportError, match="[Ee]xport the whole store again"):
         rebuild_views([tmp_path / "export"], path, frozenset(["links", "deleted"]))
     assert digest_of(path) == before
 
@@ -131,7 +131,7 @@ def test_an_export_of_some_of_the_posts_changes_nothing(store: Path, tmp_path: P
 
 def test_options_to_drop_posts_are_rejected_for_single_views(store: Path, tmp_path: Path) -> None:
     before = digest_of(store)
-    with pytest.raises(ExportError, match="Or omit --views"):
+    with pytest.raises(ExportError, match="omit --views"):
         rebuild_views([tmp_path / "export"], store, frozenset(["author"]), drops=Drops(frozenset([ANN.key])))
     assert digest_of(store) == before
 
