@@ -49,7 +49,7 @@ class ArchiveReader:
         self.folder: Final = folder
 
     def index_bytes(self) -> bytes | None:
-        """Return the bytes of the index, or None if there is no index.
+        """Return the bytes of the index, or None if the index is missing.
 
         Raises ArchiveError for a file that is too large for an index.
         """

@@ -64,7 +64,7 @@ def local_archives(folder: Path, control_key: bytes, dialect: Dialect, key: byte
 def are_whole(folder: Path, community: str, key: bytes | None) -> bool:
     """Check a torrent's archives below a folder against their index.
 
-    Returns True if all archives match, and False if there is no readable index.
+    Returns True if all archives match, and False if the index is missing or unreadable.
 
     Raises IncompleteError, which lists the weeks, if archives are missing or damaged. Raises ArchiveError if a key is
     given and the index cannot be verified with it, or `community` is not a public key.
@@ -110,7 +110,7 @@ def _check_whole(archives: LocalArchives) -> None:
 
 
 def torrent_archives(folder: Path, control_key: bytes, dialect: Dialect, key: bytes | None) -> LocalArchives | None:
-    """Return the archives in a torrent's `data`, or None if there is no index. Raises ArchiveError if it is invalid."""
+    """Return the archives in a torrent's `data`, or None if the index is missing. Raises ArchiveError if it is invalid."""
     files = ArchiveFolder(community_folder(folder, control_key))
     data = files.index_bytes()
     if data is None:
@@ -134,7 +134,7 @@ def torrent_archives(folder: Path, control_key: bytes, dialect: Dialect, key: by
 
 
 def cid_archives(folder: Path, control_key: bytes, dialect: Dialect, key: bytes | None) -> LocalArchives | None:
-    """Return the archives by content id, or None if there is no index. Raises ArchiveError if it is invalid."""
+    """Return the archives by content id, or None if the index is missing. Raises ArchiveError if it is invalid."""
     files = CidFolder(community_folder(folder, control_key))
     cid, data = files.index_cid(), files.index_bytes()
     if cid is None or data is None:

@@ -57,7 +57,7 @@ class ArchivePlan:
     key: bytes | None = field(default=None, repr=False)
 
     def verified(self, folder: ArchiveFolder) -> VerifiedIndex | None:
-        """Verify and return the index of a folder, or None if there is no index.
+        """Verify and return the index of a folder, or None if the index is missing.
 
         Raises ArchiveError if the index is damaged or was created with other settings.
         """

@@ -124,7 +124,7 @@ class BackupManifest:
     sealed: _Count
     """Number of local-only posts, which require the store's key."""
     key: _Hex | None
-    """Public key of the key file in the backup, or None if there is no key file."""
+    """Public key of the key file in the backup, or None if the backup does not contain one."""
     pieces: tuple[Piece, ...]
     signed_by: _Hex | None = None
     """Public key of the store's identity in hex, or None if the backup is not signed."""

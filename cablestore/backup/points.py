@@ -101,7 +101,7 @@ def point_sizes(points: Sequence[RestorePoint]) -> list[PointSize]:
 def point_at(folder: ObjectFolder, at_ms: int | None) -> RestorePoint:
     """Return the last restore point at or before a time, by default the newest point.
 
-    Raises BackupError if there is no such point.
+    Raises BackupError if the point is not found.
     """
     if at_ms is None:
         return RestorePoint(MANIFEST, read_backup(folder))

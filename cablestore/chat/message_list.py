@@ -87,7 +87,7 @@ class MessageList(Widget):
         self._is_clicked = False
         """True if the message was chosen with the mouse."""
         self.line = ""
-        """Cursor of the message below the line of unread messages, or "" if there is no line."""
+        """Cursor of the message below the line of unread messages, or "" if the list does not show this line."""
         self._mentions: frozenset[bytes] = frozenset()
         """Hashes of messages that mention the user."""
         self._same_named: frozenset[bytes] = frozenset()

@@ -118,7 +118,7 @@ def with_part(value: bytes, change: NodePart) -> bytes:
 def with_tail(value: bytes | None, node: bytes, tail: NodePart) -> bytes:
     """Return the encoded parts of `node`, and count the posts of `tail` in them if it is below the node.
 
-    `value` is the encoded parts in the node's row, or None if there is no row. Raises CorruptStoreError if the row is
+    `value` is the encoded parts in the node's row, or None if the row is missing. Raises CorruptStoreError if the row is
     missing.
     """
     if value is None:  # a node must have more posts than its tail

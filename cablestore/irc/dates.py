@@ -124,7 +124,7 @@ def _time_ms(match: re.Match[str]) -> int | None:
 
 
 def real_date(year: int, month: int, day: int) -> date | None:
-    """Return the date of these numbers, or None if there is no such date."""
+    """Return the date of these numbers, or None if they are not a date."""
     try:
         return date(year, month, day)
     except ValueError:

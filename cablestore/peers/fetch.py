@@ -285,7 +285,7 @@ class Fetch:
     async def _offer(self, hashes: Sequence[bytes]) -> None:
         """Look up offered hashes, and request the posts that the store lacks and that are not in transit yet.
 
-        Posts for which there is no room are skipped. The next pass offers them again.
+        Posts that do not fit are skipped. The next pass offers them again.
         """
         for at in range(0, len(hashes), limits.PART_ROWS_ANSWERED):
             part = hashes[at : at + limits.PART_ROWS_ANSWERED]

@@ -51,7 +51,7 @@ class SyncMark(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=Tr
     full_at_ms: int
     range_ms: int = 0
     back_ms: int = 0
-    """The date that a full pass in the background has reached, 0 if there is no such pass."""
+    """The date that a full pass in the background has reached, 0 if such a pass is not running."""
 
 
 class SyncState:

@@ -104,7 +104,7 @@ class Exchange:
     request: Request
     state: State
     remaining: int | None
-    """Number of hashes that may still be sent or received, or None if there is no limit."""
+    """Number of hashes that may still be sent or received, or None if the number is unlimited."""
     timeout_s: float = 0.0
     received: int = 0
     """Number of received hashes."""

@@ -57,7 +57,7 @@ class Post:
     author_hex: bytes
     sort_time: bytes
     channel_key: bytes
-    """The channel's name as a key part, or b"" if there is no channel."""
+    """The channel's name as a key part, or b"" for a post without a channel."""
     is_local_only: bool
     """True if the post must not leave the store of its author (moderation.md 4.5)."""
     sealed: bytes | None = None

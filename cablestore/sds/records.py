@@ -56,7 +56,7 @@ class Known(NamedTuple):
 
 
 def known_of(row: bytes | None) -> Known | None:
-    """Return the state in a row, or None if there is no row."""
+    """Return the state in a row, or None if the row is missing."""
     if row is None:
         return None
     try:

@@ -59,7 +59,7 @@ class Naming:
 
     @classmethod
     def read(cls, reader: Reader, own_key: bytes | None) -> Self:
-        """Read the names from the user's post/infos. Without a key, there are no names."""
+        """Read the names from the user's post/infos. Without a key, the user does not have names."""
         names = []
         for key, digest in reader.prefix(b"%b%b!" % (user_info.PREFIX, own_key.hex().encode())) if own_key else ():
             post = reader.post(digest)

@@ -29,7 +29,7 @@ class UserMarks:
     """Read marks and names of the store's user in one state of the store. Immutable: methods return new objects."""
 
     own_key: bytes | None
-    """Public key of the user, or None if there is no identity."""
+    """Public key of the user, or None if the store does not have an identity."""
     naming: Naming | None
     """Key and names of the user, None until mentions are requested."""
     marks: dict[bytes, ReadMark]

@@ -99,6 +99,7 @@ def test_printed_addresses_are_reachable(host: str, serving: Serving, tmp_path: 
     assert not any(ip_address(Address.parse(address).host).is_unspecified for address in found)
     if host == "0.0.0.0":
         assert any(address.startswith("127.0.0.1:") for address in found)
+        assert ip_address(Address.parse(found[-1]).host).is_loopback
 
 
 def link_local() -> str:

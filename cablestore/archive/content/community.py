@@ -41,7 +41,7 @@ class CidReader:
         return found
 
     def index_cid(self) -> Cid | None:
-        """Return the content id of the current index, or None if there is no index.
+        """Return the content id of the current index, or None if the index is missing.
 
         Raises ArchiveError for a malformed file.
         """

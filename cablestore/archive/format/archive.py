@@ -75,7 +75,7 @@ def encode_archive(
 
     `topics` are the topics of the period in the profile's form (`topics_of`). `tombstones` describe the targets of the
     archive's post/deletes. They may be far larger than the post/deletes. Therefore the largest tombstones are left out
-    if the archive would exceed `limits.MAX_STORED_ARCHIVE_SIZE_BYTES`. Raises ArchiveError if there are no messages, if
+    if the archive would exceed `limits.MAX_STORED_ARCHIVE_SIZE_BYTES`. Raises ArchiveError if `messages` is empty, if
     a message is outside the period or the topics, or if the messages alone exceed that limit.
     """
     if not messages:

@@ -227,7 +227,7 @@ def _parts(plain: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _signed_in(plain: bytes) -> SignedStatement:
-    """Return the statement of an index. Raises ArchiveError if there is no statement."""
+    """Return the statement of an index. Raises ArchiveError if the statement is missing."""
     for field, value in _parts(plain):
         if field == _COMMITMENT_FIELD:
             return SignedStatement.decode(value)

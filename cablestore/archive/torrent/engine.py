@@ -172,7 +172,7 @@ class TorrentEngine(ProcessBound):
         return remote
 
     def status(self, community: str) -> TorrentStatus | None:
-        """Return the state of a community's torrent, or None if there is no torrent."""
+        """Return the state of a community's torrent, or None if the engine has not added it."""
         seeded, remote = self._seeds.get(community), self._remotes.get(community)
         swarm = seeded or (remote.swarm if remote else None)
         if swarm is None or not swarm.handle.is_valid():
