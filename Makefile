@@ -6,19 +6,19 @@ READY := $(VENV)/ready
 
 CLASSES := .cache/spark-classes.jsa
 
-.PHONY: demo test test-all test-core test-oldest lint bench soak coverage docs pictures site dist clean
+.PHONY: demo test test-all test-core test-oldest explore lint bench soak coverage docs pictures site dist clean
 
 # Import a conversation and do everything with it: `make demo`, or `make demo LOGS=path` for real logs.
 demo: $(READY)
 	$(BIN)/cablestore demo $(if $(LOGS),--logs "$(LOGS)")
 
 # Python keeps its bytecode, also where the environment asks for none: the tests start a thousand processes.
-test test-all soak coverage: export PYTHONDONTWRITEBYTECODE :=
+test test-all explore soak coverage: export PYTHONDONTWRITEBYTECODE :=
 
 # Stores sync what they write. Where memory is a file system with enough space, that takes no time.
 MEMORY := $(shell test "$$(df --output=avail /dev/shm 2>/dev/null | tail -1)" -gt 8000000 2>/dev/null && echo /dev/shm)
 ifneq ($(MEMORY),)
-test test-all coverage: export TMPDIR := $(MEMORY)
+test test-all explore coverage: export TMPDIR := $(MEMORY)
 endif
 
 # Java's classes of Spark, half of the work of a small job.
@@ -61,6 +61,12 @@ test-oldest:
 	$(OLDEST)/bin/uv pip install --quiet --python $(OLDEST)/bin/python hypothesis packaging pyte pytest pytest-timeout \
 		pytest-xdist
 	$(OLDEST)/bin/pytest -n 2 --tier short $(CORE_TESTS)
+
+# The short tier with other random values than usual. `make explore SEED=...` repeats a run.
+explore: SEED := $(shell date +%s)
+explore: $(READY)
+	@echo "make explore SEED=$(SEED)"
+	CABLESTORE_SEED=$(SEED) $(BIN)/pytest -n 3 --dist worksteal --tier short --hypothesis-seed $(SEED)
 
 bench: $(READY)
 	$(BIN)/python bench/run.py

@@ -29,7 +29,7 @@ from cablestore.export import verify_export
 from cablestore.files import ObjectFolder, folder_of
 
 settings.register_profile(
-    "normal", max_examples=100, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
+    "normal", max_examples=100, deadline=None, suppress_health_check=list(HealthCheck), derandomize=not seeds.SEED
 )
 settings.register_profile("short", settings.get_profile("normal"), max_examples=30)
 settings.register_profile(
