@@ -17,6 +17,7 @@ from cablestore.index import arrival_log
 from cablestore.index.reader import Reader
 from cablestore.moderation import UserRole
 from cablestore.protocol.body import PUBLIC, Moderation
+from cablestore.protocol.dialect import RESERVED_CHANNELS
 from cablestore.store import following
 from cablestore.store.changes import (
     ChannelAdded,
@@ -87,6 +88,10 @@ def test_changes_by_a_discarded_post_are_reported(store: CableStore) -> None:
     changes = store.next_changes(cursor).changes
     assert TopicChanged("other", "") in changes
     assert NameChanged(store.user(ANN.key)) in changes
+    hidden = store.moderation.hide(users=[ANN.key]).posts[0]
+    cursor = store.cursor
+    store.discard([hidden.hash])
+    assert ModerationChanged(None) in store.next_changes(cursor).changes
     cursor = store.cursor
     store.discard([text.hash])
     assert set(kinds(store, cursor)) == {ChannelRemoved, Left, MessageDeleted, UnreadChanged}
@@ -207,6 +212,54 @@ def test_actions_of_strangers_cause_no_change(store: CableStore) -> None:
     store.ingest(raws(BOB.post(Moderation("", PUBLIC, "default", (CYD.key,), 0))))
     assert store.last_sequence > int(cursor.rsplit(".", 1)[1])
     assert kinds(store, cursor) == []
+
+
+def test_a_new_name_is_a_change_of_roles_only_for_users_who_may_have_authority(store: CableStore) -> None:
+    """Their post/info may accept or decline roles. The local user's role is fixed."""
+    store.moderation.set_role(BOB.key, UserRole.MOD)
+    for expected, named in (
+        ([NameChanged], lambda: store.set_name("me")),
+        ([NameChanged], lambda: store.ingest(raws(CYD.named("cyd")))),
+        ([NameChanged, RoleChanged, ModerationChanged], lambda: store.ingest(raws(BOB.named("bob")))),
+    ):
+        cursor = store.cursor
+        named()
+        assert kinds(store, cursor) == expected
+
+
+def test_an_action_or_a_name_that_was_deleted_before_the_read_is_reported(store: CableStore) -> None:
+    hide, name = BOB.post(Moderation("", PUBLIC, "", (CYD.key,), 0)), BOB.named("bob")
+    store.moderation.set_role(BOB.key, UserRole.MOD)
+    for post, expected in ((hide, [ModerationChanged]), (name, [NameChanged, RoleChanged, ModerationChanged])):
+        cursor = store.cursor
+        store.ingest(raws(post, BOB.delete(post)))
+        assert kinds(store, cursor) == expected
+
+
+def test_a_dropped_text_that_is_not_removed_yet_is_reported_as_deleted(
+    store: CableStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = [BOB.text("default", f"{number}") for number in range(3)]
+    store.ingest(raws(CYD.text("default", "hello")))
+    cursor = store.cursor
+    store.ingest(raws(*texts))
+    monkeypatch.setattr(limits, "MAX_BATCH_POSTS", 1)
+    store.moderation.drop(users=[BOB.key])
+    assert store.moderation.is_sweeping
+    changes = store.next_changes(cursor).changes
+    assert [change for change in changes if isinstance(change, MessageDeleted)] == [
+        MessageDeleted(text.hash, "default") for text in texts
+    ]
+    assert not any(isinstance(change, MessageAdded) for change in changes)
+    assert Left("default", store.user(BOB.key, "default")) in changes
+
+
+def test_a_reserved_channel_is_not_reported_as_new(store: CableStore) -> None:
+    cursor = store.cursor
+    store.ingest(raws(*(ANN.text(channel, "x") for channel in (*RESERVED_CHANNELS, "a"))))
+    assert [each for each in store.next_changes(cursor).changes if isinstance(each, ChannelAdded)] == [
+        ChannelAdded("a")
+    ]
 
 
 def test_a_seed_is_reported_as_a_change(store: CableStore) -> None:

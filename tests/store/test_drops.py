@@ -180,6 +180,20 @@ def test_a_large_drop_is_swept_in_batches(store: CableStore, monkeypatch: pytest
     assert len(requestable(store, *posts)) == 25
 
 
+def test_a_post_that_returns_during_the_comparison_is_forgotten_as_dropped(
+    store: CableStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    posts = sorted(chain(*[BOB] * 5), key=lambda post: post.hash)
+    verdicts_of(store, *posts)
+    store.moderation.drop(channel="c")
+    assert [store.moderation.dropped_post(post.hash) is not None for post in posts] == [True] * 5
+    monkeypatch.setattr(limits, "MAX_BATCH_POSTS", 1)  # remembered posts are compared in order of hashes
+    store.moderation.undrop(channel="c")
+    assert verdicts_of(store, posts[-1]) == [Verdict.ACCEPTED]
+    assert store.moderation.dropped_post(posts[-2].hash) is not None
+    assert store.moderation.dropped_post(posts[-1].hash) is None
+
+
 def test_a_dropped_topic_is_removed_and_rejected_until_it_is_undropped(store: CableStore) -> None:
     old, new = BOB.topic("c", "old"), BOB.topic("c", "new")
     verdicts_of(store, old, new)

@@ -416,6 +416,24 @@ def test_an_unmoderated_store_keeps_and_shows_everything() -> None:
         assert texts(store.messages("c").messages) == ["x"]
         assert verdicts_of(store, BOB.text("c", "y")) == [Verdict.ACCEPTED]
         assert store.moderation.decisions is None
+        assert store.moderation.history() == store.moderation.in_force() == []
+        assert store.moderation.contexts() == []
+        assert store.moderation.user_drop(BOB.key) is None
+        assert store.moderation.seed is None
+        position = store.moderation.position
+        effect = store.moderation.hide(users=[BOB.key], skip_repeated=True)
+        assert (len(effect.posts), effect.changes, effect.dropped_posts, effect.unchanged) == (1, (), 0, ())
+        assert store.moderation.since(position) == ([], store.moderation.position)
+        assert list(store.moderation.follow(timeout_s=0)) == []
+        with pytest.raises(ArgumentError, match="without moderation"):
+            store.moderation.join_with_seed(bytes([UserRole.MOD]) + BOB.key)
+
+
+def test_a_store_without_a_key_has_no_own_actions() -> None:
+    with CableStore.in_memory() as store:
+        verdicts_of(store, ANN.post(Moderation("", 0, "", (BOB.key,), Action.HIDE_USER)))
+        assert store.moderation.own_acts("hide", BOB.key) == []
+        assert store.moderation.hide(users=[BOB.key], skip_repeated=True).unchanged == ()
 
 
 def test_moderation_applies_to_an_identity_that_is_added_later(tmp_path: Path) -> None:

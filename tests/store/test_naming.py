@@ -66,6 +66,8 @@ def test_a_part_of_a_word_is_not_a_name(text: str, name: str) -> None:
         ("a" + KEY[:8], False),
         (KEY + "0", False),
         (f"{KEY[:8]}x {KEY[:9]}", True),
+        (f"{KEY[:8]}x {KEY[:8]}", True),
+        (f"{KEY[:8]}x {KEY[:7]}x", False),
     ],
 )
 def test_a_text_contains_the_first_digits_of_a_key(text: str, names: bool) -> None:

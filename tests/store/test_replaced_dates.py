@@ -212,6 +212,26 @@ def test_an_error_lists_a_limited_number_of_blocking_posts(store: CableStore, cl
     assert "repeat this until" not in str(raised.value)
 
 
+def test_an_error_names_the_post_in_the_way_by_its_first_digits(store: CableStore, clock: SetClock) -> None:
+    clock.now_ms = NOW_MS + 30 * DAY_MS
+    own, topic = store.set_name("old"), BOB.topic("garden", "roses", at=clock.now_ms)
+    assert own is not None
+    store.ingest([topic.raw])
+    clock.now_ms = NOW_MS
+    with pytest.raises(ArgumentError) as raised:
+        store.set_name("new")
+    digits = own.hash.hex()[:12]
+    assert f" your post {digits}, which is dated 2023-12-14 " in str(raised.value)
+    assert str(raised.value).endswith(f"Run `cablestore delete {digits}` and try again")
+    with pytest.raises(ArgumentError) as raised:
+        store.set_topic("garden", "tulips")
+    digits = topic.hash.hex()[:12]
+    assert f" the post {digits}, which is dated 2023-12-14 " in str(raised.value)
+    assert str(raised.value).endswith(
+        f"(`cablestore hide {BOB.key.hex()[:16]}`), or drop the post (`cablestore drop {digits}`)"
+    )
+
+
 def test_messages_to_a_channel_after_a_leave_join_it_once(store: CableStore, clock: SetClock) -> None:
     clock.now_ms = NOW_MS + 2 * DAY_MS
     store.join("shed")

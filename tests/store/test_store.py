@@ -214,6 +214,10 @@ def test_only_own_posts_can_be_deleted(store: CableStore) -> None:
     store.ingest(raws(foreign))
     with pytest.raises(ArgumentError, match="Only the author can delete it"):
         store.delete([own.hash, foreign.hash])
+    for unknown, named in ((1, ""), (2, " and 1 more")):
+        hashes = [bytes([number]) * 32 for number in range(unknown)]
+        with pytest.raises(ArgumentError, match=rf"^post {'00' * 32}{named} not found\."):
+            store.delete([own.hash, *hashes])
     assert store.get(own.hash) == own
     [deletion] = store.delete(own.hash)
     with pytest.raises(ArgumentError, match="Deletions cannot be deleted"):
@@ -347,6 +351,12 @@ def test_posts_of_an_author_are_selected_by_type_and_channel(chat: CableStore) -
 def test_a_hash_is_found_by_its_first_digits(store: CableStore) -> None:
     post = store.post("default", "x")
     assert store.find_hashes(post.hash.hex()[:8]) == [post.hash]
+    store.delete(post.hash)
+    assert store.find_hashes(post.hash.hex()[:8]) == []
+    assert store.find_hashes(post.hash.hex()[:8], with_deleted=True) == [post.hash]
+    others = [store.post("default", f"{at}").hash for at in range(3)]
+    assert {*others, post.hash} < {*store.find_hashes("", with_deleted=True)}
+    assert len(store.find_hashes("", 2)) == len(store.find_hashes("", 2, with_deleted=True)) == 2
     assert store.find_hashes("zz") == []
 
 

@@ -293,6 +293,9 @@ def test_the_functions_of_the_package_reject_wrong_arguments(function: Callable[
         lambda: AsyncCableStore("x"),  # type: ignore[arg-type] # wrong on purpose
         lambda: Node("x"),  # type: ignore[arg-type] # wrong on purpose
         lambda: ClosedStore("store", identity=HEX),  # type: ignore[arg-type] # wrong on purpose
+        lambda: ClosedStore("store", dialect="legacy"),  # type: ignore[arg-type] # wrong on purpose
+        lambda: ClosedStore("store", catalog=[]),  # type: ignore[arg-type] # wrong on purpose
+        lambda: ClosedStore("store", read_only="no"),  # type: ignore[arg-type] # wrong on purpose
         lambda: Filters(channels=["a", 5]),  # type: ignore[arg-type] # wrong on purpose
         lambda: Filters(channels="default"),  # type: ignore[arg-type] # wrong on purpose
         lambda: Snapshot("x", "y"),  # type: ignore[arg-type] # wrong on purpose
