@@ -14,6 +14,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from people import ANN, BOB, Person, raws
 from store_calls import READS, Call, blocking_result, call_of, comparable, drafts, method_of
+from waiting import LIMIT_S
 
 from cablestore import DRAFT8, CableStore, Dialect, Post, StoreOptions, limits
 from cablestore.aio import AsyncCableStore
@@ -45,6 +46,8 @@ def test_all_reads_have_the_results_of_the_blocking_store() -> None:
                 assert (call, await awaited_result(store, call)) == (call, blocking_result(blocking, call))
             own_acts = await store.moderation.own_acts("hide", BOB.key)
             assert own_acts == blocking.moderation.own_acts("hide", BOB.key) != []
+            async with asyncio.timeout(LIMIT_S):
+                assert [each async for each in store.moderation.follow(timeout_s=0)] == []
             await store.close()
             assert [each async for each in store.changes()] == []
             assert [each async for each in store.events()] == []

@@ -236,6 +236,15 @@ def test_an_action_or_a_name_that_was_deleted_before_the_read_is_reported(store:
         assert kinds(store, cursor) == expected
 
 
+def test_a_membership_is_reported_if_a_leave_was_deleted_before_the_read(store: CableStore) -> None:
+    """A deleted text says nothing about the membership."""
+    store.ingest(raws(ANN.join("default")))
+    for post, expected in ((ANN.leave("default"), [Joined]), (ANN.text("default", "x"), [])):
+        cursor = store.cursor
+        store.ingest(raws(post, ANN.delete(post)))
+        assert [kind for kind in kinds(store, cursor) if kind in (Joined, Left)] == expected
+
+
 def test_a_dropped_text_that_is_not_removed_yet_is_reported_as_deleted(
     store: CableStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

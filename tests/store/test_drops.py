@@ -180,18 +180,31 @@ def test_a_large_drop_is_swept_in_batches(store: CableStore, monkeypatch: pytest
     assert len(requestable(store, *posts)) == 25
 
 
-def test_a_post_that_returns_during_the_comparison_is_forgotten_as_dropped(
-    store: CableStore, monkeypatch: pytest.MonkeyPatch
+def test_undropped_posts_are_forgotten_in_batches_or_when_they_return(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    posts = sorted(chain(*[BOB] * 5), key=lambda post: post.hash)
-    verdicts_of(store, *posts)
-    store.moderation.drop(channel="c")
-    assert [store.moderation.dropped_post(post.hash) is not None for post in posts] == [True] * 5
-    monkeypatch.setattr(limits, "MAX_BATCH_POSTS", 1)  # remembered posts are compared in order of hashes
-    store.moderation.undrop(channel="c")
-    assert verdicts_of(store, posts[-1]) == [Verdict.ACCEPTED]
-    assert store.moderation.dropped_post(posts[-2].hash) is not None
-    assert store.moderation.dropped_post(posts[-1].hash) is None
+    posts = sorted(chain(*[BOB] * 9), key=lambda post: post.hash)
+
+    def known(store: CableStore) -> list[bytes]:
+        return [post.hash for post in posts if store.moderation.dropped_post(post.hash) is not None]
+
+    with own(tmp_path) as store:
+        verdicts_of(store, *posts)
+        store.moderation.drop(channel="c")
+        assert known(store) == [post.hash for post in posts]
+        monkeypatch.setattr(limits, "MAX_BATCH_POSTS", 1)  # remembered posts are compared in order of hashes
+        store.moderation.undrop(channel="c")
+        assert verdicts_of(store, posts[-1]) == [Verdict.ACCEPTED]
+        left = known(store)
+        assert left == [post.hash for post in posts[-1 - len(left) : -1]] != []
+    with own(tmp_path) as store:
+        assert known(store) != []
+        assert store.moderation.is_sweeping
+        assert store.moderation.sweep() > 0
+        assert known(store) == []
+    with own(tmp_path) as store:
+        assert not store.moderation.is_sweeping
+        assert_clean(store)
 
 
 def test_a_dropped_topic_is_removed_and_rejected_until_it_is_undropped(store: CableStore) -> None:

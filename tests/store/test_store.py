@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from people import ANN, BOB, CYD, START_MS, raws
 from stores import channels_of
 
-from cablestore import DRAFT8, LEGACY, CableStore, Delete, Dialect, Info, Post, StoreOptions, Verdict, limits
+from cablestore import DRAFT8, LEGACY, CableStore, Channel, Delete, Dialect, Info, Post, StoreOptions, Verdict, limits
 from cablestore.errors import ArgumentError, CableStoreError, CursorError, StoreClosedError
 from cablestore.protocol.body import DELETE, INFO, JOIN, TEXT
 from cablestore.store.cursor import ChangesCursor, MessageCursor
@@ -323,6 +323,16 @@ def test_an_invalid_cursor_is_rejected(cursor: str) -> None:
                 for source in (store, state):
                     with pytest.raises(CursorError, match=r"invalid message cursor: .* Use the `cursor` of a `Page`"):
                         source.messages("a", cursor=MessageCursor(cursor))
+
+
+def test_a_channel_without_messages_has_nothing_unread(store: CableStore) -> None:
+    store.ingest(raws(ANN.join("a"), BOB.join("a"), BOB.leave("a")))
+    store.join("b")
+    assert list(store.channels()) == [
+        Channel("a", "", 1, {"join": 2, "leave": 1}, unread=0, mentions=0, is_joined=False),
+        Channel("b", "", 1, {"join": 1}, unread=0, mentions=0, is_joined=True),
+    ]
+    assert [channel.last_message for channel in store.channels()] == [None, None]
 
 
 def test_members_and_users_are_listed_with_their_names(chat: CableStore) -> None:

@@ -319,6 +319,7 @@ def test_wrong_constructor_calls_explain_the_right_one(make: Callable[[], object
             r"before_ms: the time window ends at 1, before .* at 2",
         ),
         (lambda store: store.search("a", after_ms=2, before_ms=1), r"before_ms: the time window ends at 1"),
+        (lambda store: store.resolve(ANN.join("c", at=START_MS)), r"post: expected a post/text, not a post/join, got "),
         (lambda store: store.post(b"c", "x"), r"Text.channel: expected a str, got bytes"),
         (lambda store: store.write(Text("c", 5)), r"Text.text: expected a str, got 5 \(int\)"),  # type: ignore[arg-type] # wrong on purpose
         (lambda store: store.moderation.block(ANN.key), r"users: expected an iterable of values"),
