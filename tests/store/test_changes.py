@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from inside import engine_of
-from people import ANN, BOB, CYD, raws
+from people import ANN, BOB, CYD, START_MS, raws
 from waiting import LIMIT_S
 
 from cablestore import CableStore, EventKind, limits
@@ -202,8 +202,13 @@ def test_moderation_is_reported_by_its_targets(store: CableStore) -> None:
     cursor = store.cursor
     store.moderation.drop(posts=[text.hash])
     assert MessageDeleted(text.hash, "default") in store.next_changes(cursor).changes
+    cursor = store.cursor
     store.moderation.drop(channel="default")
-    assert ChannelRemoved("default") in store.next_changes(cursor).changes
+    removed = store.next_changes(cursor).changes
+    assert (removed[0], removed[-2]) == (ChannelRemoved("default"), ModerationChanged("default"))
+    store.moderation.undrop(channel="default")
+    store.ingest(raws(CYD.text("default", "again", at=START_MS)))
+    assert store.next_changes(cursor).changes[0] == ChannelAdded("default")
 
 
 def test_actions_of_strangers_cause_no_change(store: CableStore) -> None:

@@ -150,7 +150,7 @@ def test_an_unblock_that_keeps_the_drop_accepts_new_posts(store: CableStore) -> 
 
 def test_a_large_drop_is_swept_in_batches(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
     posts = chain(*[BOB] * 25, CYD)
-    verdicts_of(store, *posts, BOB.topic("c", "bob's"), CYD.topic("d", "x"))
+    verdicts_of(store, *posts, BOB.topic("c", "bob's"), CYD.topic("d", "x"), BOB.named("bob"))
     monkeypatch.setattr(limits, "MAX_BATCH_POSTS", 4)
     store.moderation.drop(users=[BOB.key])
     assert is_sweeping(store)
@@ -166,6 +166,7 @@ def test_a_large_drop_is_swept_in_batches(store: CableStore, monkeypatch: pytest
     assert store.topic("c") == ""
     assert list(store.posts_by(BOB.key)) == []
     assert store.get(going[0].hash) is None
+    assert store.resolve(going[0]).name == BOB.key.hex()
     assert verdicts_of(store, going[0]) == [Verdict.DROPPED]
     assert_clean(store)
     store.rebuild()

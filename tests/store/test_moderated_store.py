@@ -251,6 +251,35 @@ def test_actions_that_the_specification_forbids_are_rejected(store: CableStore) 
     assert store.moderation.in_force() == []
 
 
+def test_targets_that_do_not_fit_the_action_are_rejected(store: CableStore) -> None:
+    text, topic, joined = BOB.text("c", "x"), BOB.topic("c", "t"), BOB.join("c")
+    verdicts_of(store, text, topic, joined)
+    moderation, keys = store.moderation, [bytes([number]) * 32 for number in range(17)]
+    with pytest.raises(ArgumentError, match=r"needs a post/text$"):
+        moderation.hide(posts=[topic.hash])
+    with pytest.raises(ArgumentError, match=r"needs a post/text or post/topic$"):
+        moderation.drop(posts=[text.hash, joined.hash])
+    for undo in (moderation.unhide, moderation.undrop):
+        with pytest.raises(ArgumentError, match="pass its channel"):
+            undo(posts=[bytes(32)])
+        assert len(undo(posts=[bytes(32)], channel="c", dry_run=True).posts) == 0
+    with pytest.raises(ArgumentError, match="not stored"):
+        moderation.drop(posts=[bytes(32)], channel="c")
+    with pytest.raises(ArgumentError, match="the name is empty"):
+        moderation.drop(channel="")
+    for wrong in ({"posts": [text.hash]}, {"channel": "c"}):
+        with pytest.raises(ArgumentError, match="only one of users, posts and channel"):
+            moderation.drop(users=[BOB.key], **wrong)
+        with pytest.raises(ArgumentError, match="only one of users, posts and channel"):
+            moderation.undrop(users=[BOB.key], **wrong)
+    with pytest.raises(ArgumentError, match="users or posts"):
+        moderation.hide(channel="c")
+    with pytest.raises(ArgumentError, match="1 to 16"):
+        moderation.unhide(posts=keys, channel="c")
+    assert len(moderation.unhide(posts=keys[1:], channel="c", dry_run=True).posts) == 0
+    assert len(moderation.block(keys[1:], dry_run=True).changes) == 16
+
+
 def test_private_actions_are_undone_only_privately(store: CableStore) -> None:
     verdicts_of(store, BOB.text("c", "x"))
     store.moderation.hide(users=[BOB.key], private=True)
@@ -334,6 +363,7 @@ def test_the_seed_is_kept_until_it_is_revoked(tmp_path: Path) -> None:
         verdicts_of(store, CYD.text("c", "x"), BOB.post(Block("", 0, (CYD.key,), 1, 0)))
         with pytest.raises(ArgumentError, match="another"):
             store.moderation.join_with_seed(bytes([UserRole.MOD]) + CYD.key)
+        assert store.moderation.join_with_seed(seed).changes == ()
     with own(tmp_path) as store:
         store.rebuild()
         assert store.user(BOB.key).role is UserRole.ADMIN
@@ -344,6 +374,10 @@ def test_the_seed_is_kept_until_it_is_revoked(tmp_path: Path) -> None:
         with pytest.raises(ArgumentError, match="cannot revoke the moderation seed"):
             store.moderation.revoke_seed()
         assert_clean(store)
+        store.moderation.join_with_seed(bytes([UserRole.MOD]) + DAN.key)
+        assert store.user(DAN.key).role is UserRole.MOD
+    with own() as store, pytest.raises(ArgumentError, match="cannot revoke the moderation seed"):
+        store.moderation.revoke_seed()
 
 
 def test_a_rejected_deletion_does_not_change_private_actions(store: CableStore) -> None:

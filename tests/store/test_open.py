@@ -285,9 +285,12 @@ def test_a_key_file_is_never_overwritten(tmp_path: Path) -> None:
 
 def test_a_key_that_others_can_read_is_rejected(tmp_path: Path) -> None:
     save_identity(Identity.generate(), tmp_path / "key")
-    (tmp_path / "key").chmod(0o644)
-    with pytest.raises(IdentityError, match=r"has mode 0644.*chmod 600"):
-        load_identity(tmp_path / "key")
+    for bit in (0o40, 0o20, 0o10, 0o4, 0o2, 0o1):
+        (tmp_path / "key").chmod(0o600 | bit)
+        with pytest.raises(IdentityError, match=rf"has mode {0o600 | bit:04o}.*chmod 600"):
+            load_identity(tmp_path / "key")
+    (tmp_path / "key").chmod(0o700)
+    load_identity(tmp_path / "key")
 
 
 @pytest.mark.parametrize("text", ["", "zz", "00" * 31, "00" * 64, "00" * 33, "ü" * 64])
