@@ -353,13 +353,14 @@ def test_a_store_in_memory_rejects_cursors_of_its_past() -> None:
             list(store.changes(after=cursor))
 
 
+@pytest.mark.parametrize("limit", ["MAX_THINGS_CHANGED", "MAX_EVENTS_READ"])
 def test_a_read_is_limited_and_its_cursor_continues_after_it(
-    store: CableStore, monkeypatch: pytest.MonkeyPatch
+    store: CableStore, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
     cursor = store.cursor
     posts = [ANN.text("default", str(number)) for number in range(20)]
     store.ingest(raws(*posts))
-    monkeypatch.setattr(limits, "MAX_THINGS_CHANGED", 7)
+    monkeypatch.setattr(limits, limit, 7)
     sizes, found = [], list[bytes]()
     while page := store.next_changes(cursor, timeout_s=0):
         if not page.changes:

@@ -23,10 +23,10 @@ from people import ANN, BOB, CYD, START_MS, Person
 from cablestore import Block, CableStore, Info, Moderation, Role, StoreOptions, Unblock, Verdict, limits
 from cablestore.errors import ArgumentError
 from cablestore.index.reader import Reader
-from cablestore.moderation import Action, UserRole
+from cablestore.moderation import Action, UserRole, act_of
 from cablestore.protocol.body import LOCAL_ONLY
 from cablestore.store import answers
-from cablestore.store.moderator import ActOptions
+from cablestore.store.moderator import ActOptions, Effect
 from cablestore.views import membership
 
 
@@ -72,6 +72,22 @@ def test_a_user_unhidden_in_one_channel_is_hidden_in_the_others(store: CableStor
     assert texts(store.messages("d").messages) == ["y"]
     assert store.user(BOB.key, "c").is_hidden
     assert not store.user(BOB.key, "d").is_hidden
+
+
+def test_a_decision_about_a_user_replaces_earlier_ones_in_each_channel(store: CableStore) -> None:
+    verdicts_of(store, BOB.text("c", "x"), BOB.text("d", "y"))
+
+    def shown() -> list[str]:
+        return [message.text for channel in ("c", "d") for message in store.messages(channel).messages]
+
+    store.moderation.hide(users=[BOB.key], channel="d")
+    assert shown() == ["x"]
+    store.moderation.hide(users=[BOB.key], channel="c")
+    assert shown() == []
+    store.moderation.unhide(users=[BOB.key], channel="d")
+    assert shown() == ["y"]
+    store.moderation.block([BOB.key], drop=True)
+    assert shown() == []
 
 
 def test_one_post_can_be_hidden_and_unhidden(store: CableStore) -> None:
@@ -309,6 +325,36 @@ def test_dropping_posts_of_two_channels_writes_one_action_per_channel(store: Cab
     assert list(store.channels()) == []
 
 
+def test_an_effect_lists_each_changed_value_and_counts_the_dropped_posts(store: CableStore) -> None:
+    text, other = BOB.text("c", "x"), BOB.topic("c", "t")
+    verdicts_of(store, text, other, CYD.text("d", "of 1970", at=0), CYD.text("d", "y"), CYD.named("cyd"))
+    moderation, user, mod = store.moderation, UserRole.USER, UserRole.MOD
+    cases: list[tuple[Effect, list[tuple[object, ...]], int]] = [
+        (moderation.set_role(BOB.key, mod), [("role", BOB.key, None, user, mod)], 0),
+        (moderation.set_role(BOB.key, user), [("role", BOB.key, None, mod, user)], 0),
+        (moderation.hide(users=[BOB.key]), [("hidden", BOB.key, None, False, True)], 0),
+        (moderation.unhide(users=[BOB.key], channel="c"), [("hidden", BOB.key, "c", True, False)], 0),
+        (moderation.hide(posts=[text.hash]), [("hidden", text.hash, "c", False, True)], 0),
+        (moderation.unhide(posts=[text.hash]), [("hidden", text.hash, "c", True, False)], 0),
+        (moderation.drop(posts=[other.hash]), [("dropped", other.hash, "c", False, True)], 1),
+        (moderation.undrop(posts=[other.hash]), [("dropped", other.hash, "c", True, False)], 0),
+        (moderation.drop(channel="c"), [("dropped", b"", "c", False, True)], 1),
+        (moderation.undrop(channel="c"), [("dropped", b"", "c", True, False)], 0),
+        (moderation.block([CYD.key]), [("blocked", CYD.key, None, False, True)], 0),
+        (moderation.block([CYD.key], drop=True), [("dropped", CYD.key, None, False, True)], 3),
+        (
+            moderation.unblock([CYD.key], undrop=True),
+            [("dropped", CYD.key, None, True, False), ("blocked", CYD.key, None, True, False)],
+            0,
+        ),
+    ]
+    for effect, expected, dropped in cases:
+        assert ([change[:5] for change in effect.changes], effect.dropped_posts) == (expected, dropped)
+        for change in effect.changes:
+            is_undone = change.what != "role" and change.after is False
+            assert change.by == (None if is_undone else act_of(effect.posts[0]))
+
+
 def test_a_dry_run_reports_and_changes_nothing(store: CableStore) -> None:
     verdicts_of(store, CYD.text("c", "x", at=0), CYD.text("c", "y"))
     verdicts_of(store, BOB.post(Role("", 0, "", DAN.key, UserRole.MOD.in_post), at=NOW_MS + 1000))
@@ -463,11 +509,12 @@ def test_an_unmoderated_store_keeps_and_shows_everything() -> None:
             store.moderation.join_with_seed(bytes([UserRole.MOD]) + BOB.key)
 
 
-def test_a_store_without_a_key_has_no_own_actions() -> None:
-    with CableStore.in_memory() as store:
+def test_a_store_without_a_key_has_no_own_actions(tmp_path: Path) -> None:
+    with CableStore.open(tmp_path) as store:
         verdicts_of(store, ANN.post(Moderation("", 0, "", (BOB.key,), Action.HIDE_USER)))
         assert store.moderation.own_acts("hide", BOB.key) == []
         assert store.moderation.hide(users=[BOB.key], skip_repeated=True).unchanged == ()
+        assert len(store.moderation.own_acts("hide", BOB.key)) == 1
 
 
 def test_moderation_applies_to_an_identity_that_is_added_later(tmp_path: Path) -> None:

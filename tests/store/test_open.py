@@ -242,6 +242,19 @@ def test_a_closed_store_raises_an_error(tmp_path: Path) -> None:
         store.stats()
 
 
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs /proc")
+def test_a_closed_store_has_no_open_files(tmp_path: Path) -> None:
+    def opened() -> list[str]:
+        files = [link.readlink() for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+        return [file.name for file in files if file.is_relative_to(tmp_path)]
+
+    with CableStore.open(tmp_path) as store:
+        store.post("default", "word")
+        assert len(store.search("word").hits) == 1
+        assert "LOCK" in opened()
+    assert opened() == []
+
+
 # --- identity --------------------------------------------------------------------------------------
 
 

@@ -12,9 +12,9 @@ from clock import SetClock
 from people import ANN, BOB, CYD, raws
 from stores import channels_of
 
-from cablestore import CableStore, Info, Post, StoreOptions, Verdict, limits
+from cablestore import CableStore, Info, Moderation, Post, StoreOptions, Verdict, limits
 from cablestore.errors import ArgumentError, CableStoreError
-from cablestore.moderation import UserRole
+from cablestore.moderation import Action, UserRole
 from cablestore.store.changes import TopicChanged
 
 NOW_MS: Final = 1_700_000_000_000
@@ -254,6 +254,12 @@ def test_posts_that_do_not_replace_others_are_dated_now(store: CableStore, clock
     deletion = store.delete(first.hash)[0]
     assert renamed.timestamp_ms > NOW_MS + 2 * DAY_MS
     assert (second.timestamp_ms, deletion.timestamp_ms) == (first.timestamp_ms + 1, first.timestamp_ms + 2)
+    store.moderation.set_role(BOB.key, UserRole.MOD)
+    undo = BOB.post(Moderation("", 0, "", (CYD.key,), Action.UNHIDE_USER), at=NOW_MS + DAY_MS)
+    same = BOB.post(Moderation("", 0, "", (CYD.key,), Action.HIDE_USER), at=NOW_MS + 2 * DAY_MS)
+    store.ingest(raws(undo, same))
+    [hide] = store.moderation.hide(users=[CYD.key]).posts
+    assert hide.timestamp_ms == undo.timestamp_ms + 1
 
 
 # --- members who date topics ahead -----------------------------------------------------------------

@@ -333,6 +333,8 @@ def test_a_channel_without_messages_has_nothing_unread(store: CableStore) -> Non
         Channel("b", "", 1, {"join": 1}, unread=0, mentions=0, is_joined=True),
     ]
     assert [channel.last_message for channel in store.channels()] == [None, None]
+    with store.snapshot() as state:
+        assert list(state.channels()) == list(store.channels())
 
 
 def test_members_and_users_are_listed_with_their_names(chat: CableStore) -> None:
@@ -432,7 +434,9 @@ def test_a_deletion_is_never_discarded(store: CableStore) -> None:
     deletion = ANN.delete(post)
     store.ingest(raws(post, deletion))
     assert [o.verdict for o in store.discard([deletion.hash, post.hash])] == [Verdict.KEPT, Verdict.UNKNOWN]
-    store.prune(before_ms=2**50, keep_newest=0, by_author=ANN.key)
+    done: list[int] = []
+    assert store.prune(before_ms=2**50, keep_newest=0, by_author=ANN.key, progress=done.append) == 0
+    assert done == []
     assert [o.verdict for o in store.ingest(raws(post))] == [Verdict.DELETED]
 
 
@@ -454,7 +458,8 @@ def test_posts_can_be_pruned_by_count_and_by_author(store: CableStore) -> None:
     store.ingest(
         raws(*(person.text(channel, "x") for person in (ANN, BOB) for channel in ("a", "b") for _ in range(4)))
     )
-    assert store.prune(keep_newest=3) == 10
+    done: list[int] = []
+    assert store.prune(keep_newest=3, progress=done.append) == sum(done) == 10
     assert [len(store.messages(channel).messages) for channel in ("a", "b")] == [3, 3]
     store.ingest(raws(ANN.join("a"), ANN.named("Ann"), ANN.topic("b", "t")))
     left = len(list(store.posts_by(ANN.key)))
