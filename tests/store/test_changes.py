@@ -344,6 +344,15 @@ def test_cursors_of_other_states_are_rejected(tmp_path: Path) -> None:
         assert kinds(store, store.messages("default").changes_cursor) == []
 
 
+def test_a_cursor_of_an_entry_that_does_not_exist_yet_is_rejected(store: CableStore) -> None:
+    beginning = store.cursor
+    assert beginning.endswith(".0")
+    store.ingest(raws(ANN.text("default", "a")))
+    for later in (1, 2):
+        with pytest.raises(CursorError, match="which the store never had"):
+            store.next_changes(ChangesCursor(beginning[:-1] + str(store.last_sequence + later)), timeout_s=0)
+
+
 def test_a_store_in_memory_rejects_cursors_of_its_past() -> None:
     with CableStore.in_memory() as store:
         store.post("default", "hello")

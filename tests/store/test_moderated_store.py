@@ -504,6 +504,7 @@ def test_an_unmoderated_store_keeps_and_shows_everything() -> None:
         effect = store.moderation.hide(users=[BOB.key], skip_repeated=True)
         assert (len(effect.posts), effect.changes, effect.dropped_posts, effect.unchanged) == (1, (), 0, ())
         assert store.moderation.since(position) == ([], store.moderation.position)
+        assert position.sequence + 1 == store.moderation.position.sequence == store.last_sequence
         assert list(store.moderation.follow(timeout_s=0)) == []
         with pytest.raises(ArgumentError, match="without moderation"):
             store.moderation.join_with_seed(bytes([UserRole.MOD]) + BOB.key)
