@@ -172,6 +172,7 @@ def test_a_large_drop_is_swept_in_batches(store: CableStore, monkeypatch: pytest
     store.rebuild()
     done: list[int] = []
     assert store.moderation.sweep(done.append) == sum(done) > 10
+    assert max(done) == limits.MAX_BATCH_POSTS
     assert not is_sweeping(store)
     assert store.moderation.sweep() == 0
     with store.snapshot() as snapshot:
@@ -193,6 +194,10 @@ def test_undropped_posts_are_forgotten_in_batches_or_when_they_return(
         verdicts_of(store, *posts)
         store.moderation.drop(channel="c")
         assert known(store) == [post.hash for post in posts]
+    with own(tmp_path) as store:
+        store.moderation.sweep()  # the first opening after the first action removes all drops again
+    with own(tmp_path) as store:
+        assert not store.moderation.is_sweeping
         monkeypatch.setattr(limits, "MAX_BATCH_POSTS", 1)  # remembered posts are compared in order of hashes
         store.moderation.undrop(channel="c")
         assert verdicts_of(store, posts[-1]) == [Verdict.ACCEPTED]

@@ -118,6 +118,12 @@ def test_parts_of_words_addresses_and_paths_are_not_names(text: str, name: str) 
     assert not is_named(folded(text), folded_name(name))
 
 
+def test_an_emoji_with_a_skin_tone_is_another_name() -> None:
+    tones = [chr(code) for code in range(0x1F3FB, 0x1F400)]
+    assert not any(is_named(folded(f"@\U0001f44b{tone}"), "\U0001f44b") for tone in tones)
+    assert all(is_named(folded(f"@\U0001f44b{other}"), "\U0001f44b") for other in ("\U0001f3fa", "\U0001f400"))
+
+
 def test_addresses_and_paths_contain_no_key() -> None:
     assert not has_key(folded(f"see https://example.org/{KEY}"), KEY)
     assert not has_key(folded(f"src/{KEY[:8]}.py"), KEY)

@@ -330,6 +330,17 @@ def test_a_topic_of_a_hidden_user_is_replaced_for_others_as_well(store: CableSto
         assert other.topic("garden") == "roses"
 
 
+@pytest.mark.parametrize("before_end_ms", [1, 2])
+def test_a_topic_that_does_not_count_here_is_replaced_if_the_new_one_is_dated_within_a_week(
+    store: CableStore, clock: SetClock, before_end_ms: int
+) -> None:
+    store.ingest(raws(BOB.topic("garden", "roses", at=NOW_MS + WEEK_MS - before_end_ms)))
+    store.moderation.block([BOB.key])
+    topic = store.set_topic("garden", "tulips")
+    assert (topic.timestamp_ms == NOW_MS + WEEK_MS - 1) is (before_end_ms == 2)
+    assert store.topic("garden") == "tulips"
+
+
 def test_the_only_topic_counts_if_its_author_is_hidden_and_not_if_it_is_blocked(store: CableStore) -> None:
     """Hiding a user concerns messages, not topics."""
     store.ingest(raws(BOB.topic("garden", "tulips", at=NOW_MS)))

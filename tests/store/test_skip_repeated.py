@@ -59,7 +59,7 @@ def test_an_action_is_skipped_if_it_was_done_and_never_if_it_changes_something(
             assert bool(done.posts) != bool(done.unchanged)
             assert done.posts or not trial.changes
             again = do(moderator, options | {"skip_repeated": True})
-            assert (again.posts, len(again.unchanged)) == ((), 1)
+            assert (again.posts, again.dropped_posts, len(again.unchanged)) == ((), 0, 1)
             assert do(moderator, options | {"dry_run": True}).changes == ()
 
 

@@ -277,6 +277,18 @@ def test_messages_have_the_names_of_their_authors(chat: CableStore) -> None:
     assert chat.resolve(ANN.text("x", "y")).name == "Ann"
 
 
+def test_pages_have_50_messages_by_default(store: CableStore) -> None:
+    own = store.identity.public_key.hex()[:8]
+    store.ingest(raws(*(BOB.text("default", f"hello {own} {number}") for number in range(101))), verify=False)
+    store.find_mentions()
+    with store.snapshot() as state:
+        for source in (store, state):
+            assert len(source.messages("default").messages) == len(source.mentions().messages) == 50
+            assert len(source.rows()) == 100
+            assert len(source.find_hashes("")) == 10
+    assert len(store.search("hello").hits) == 50
+
+
 def test_the_size_of_pages_is_limited(chat: CableStore) -> None:
     chat.ingest(raws(*(ANN.text("big", str(i)) for i in range(limits.MAX_PAGE_MESSAGES + 5))), verify=False)
     page = chat.messages("big", 10**9)
@@ -329,10 +341,10 @@ def test_a_channel_without_messages_has_nothing_unread(store: CableStore) -> Non
     store.ingest(raws(ANN.join("a"), BOB.join("a"), BOB.leave("a")))
     store.join("b")
     assert list(store.channels()) == [
-        Channel("a", "", 1, {"join": 2, "leave": 1}, unread=0, mentions=0, is_joined=False),
-        Channel("b", "", 1, {"join": 1}, unread=0, mentions=0, is_joined=True),
+        Channel("a", "", 1, {"join": 2, "leave": 1}),
+        Channel("b", "", 1, {"join": 1}, is_joined=True),
     ]
-    assert [channel.last_message for channel in store.channels()] == [None, None]
+    assert [(each.unread, each.mentions, each.last_message) for each in store.channels()] == [(0, 0, None)] * 2
     with store.snapshot() as state:
         assert list(state.channels()) == list(store.channels())
 
