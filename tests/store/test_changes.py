@@ -344,13 +344,15 @@ def test_cursors_of_other_states_are_rejected(tmp_path: Path) -> None:
         assert kinds(store, store.messages("default").changes_cursor) == []
 
 
-def test_a_cursor_of_an_entry_that_does_not_exist_yet_is_rejected(store: CableStore) -> None:
-    beginning = store.cursor
-    assert beginning.endswith(".0")
-    store.ingest(raws(ANN.text("default", "a")))
-    for later in (1, 2):
-        with pytest.raises(CursorError, match="which the store never had"):
-            store.next_changes(ChangesCursor(beginning[:-1] + str(store.last_sequence + later)), timeout_s=0)
+def test_a_cursor_of_a_local_change_is_rejected_by_an_earlier_copy(tmp_path: Path) -> None:
+    with CableStore.open(tmp_path / "store") as store:
+        store.ingest(raws(ANN.text("default", "a")))
+    shutil.copytree(tmp_path / "store", tmp_path / "copy")
+    with CableStore.open(tmp_path / "store") as store:
+        store.local.set_draft("default", "a draft")
+        cursor = store.cursor
+    with CableStore.open(tmp_path / "copy") as copy, pytest.raises(CursorError, match="which the store never had"):
+        copy.next_changes(cursor, timeout_s=0)
 
 
 def test_a_store_in_memory_rejects_cursors_of_its_past() -> None:

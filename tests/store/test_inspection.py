@@ -123,9 +123,9 @@ def test_a_window_includes_its_start_and_excludes_its_end() -> None:
     posts = [ANN.text("c", "x", at=10)]
     for at in (20, 30, 40):
         posts.append(ANN.text("c", "x", at=at, links=(posts[-1].hash,)))
-    gone = posts.pop(1)
+    gone, head = posts.pop(1), ANN.text("c", "x", at=60, links=(posts[-1].hash,))
     with CableStore.in_memory() as store:
-        store.ingest(raws(gone, *posts, ANN.delete(gone, at=50)))
+        store.ingest(raws(gone, *posts, head, ANN.delete(gone, at=50), ANN.delete(head, at=70)))
         for where in ({"channel": "c"}, {"author": ANN.key}):
             assert store.post_counts(1, after_ms=30, before_ms=40, **where) == [(30, 1)]
             assert store.post_counts(15, after_ms=10, before_ms=41, **where) == [(0, 1), (30, 2)]
@@ -133,7 +133,8 @@ def test_a_window_includes_its_start_and_excludes_its_end() -> None:
         assert store.post_counts(1, before_ms=51) == [(10, 1), (30, 1), (40, 1), (50, 1)]
         graph = store.channel_graph("c", after_ms=20, before_ms=40)
         assert [(node.hash, node.state) for node in graph.nodes] == [(gone.hash, "deleted"), (posts[1].hash, "stored")]
-        assert [node.hash for node in store.channel_graph("c", after_ms=41).nodes] == []
+        assert [node.hash for node in store.channel_graph("c", after_ms=60).nodes] == [head.hash]
+        assert store.channel_graph("c", after_ms=41, before_ms=60).nodes == []
         rows = store.rows(b"!chat!text!", 100)
         assert store.rows(b"!chat!text!", 2, after_key=b"!a") == rows[:2]
         assert store.rows(b"!chat!text!", 2, after_key=rows[0][0]) == rows[1:3]
