@@ -195,6 +195,15 @@ def test_own_and_hidden_texts_are_not_unread(tmp_path: Path) -> None:
         assert unread(store) == 1
 
 
+def test_an_own_text_that_is_hidden_does_not_count_twice(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        own = written(Text("a", "own"), 0, 0)
+        store.ingest(raws(own, written(Text("a", "b"), 1, 1), written(Text("a", "c"), 1, 2)))
+        store.moderation.hide(posts=[own.hash])
+        assert [channel.unread for channel in store.channels()] == [2]
+        assert len(store.read_state("a").unread) == 2
+
+
 def test_a_text_of_1970_is_the_last_message(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         store.ingest(raws(written(Text("a", "first"), 1, -NOW_MS)))
