@@ -53,6 +53,13 @@ class HiddenUser(NamedTuple):
         return self.channels is None or channel in self.channels
 
 
+class _Blocking(NamedTuple):
+    """A post/block, and the start of the uninterrupted block that it is part of."""
+
+    act: ModerationAct
+    since_ms: int
+
+
 @dataclass(frozen=True)  # without slots, so that it can cache results that each channel and each write needs
 class AppliedModeration:
     """Moderation for the user of a store in one state: decisions, and the drops that follow. Immutable."""
@@ -107,31 +114,31 @@ class AppliedModeration:
 
     def rejection(self, post: Post) -> tuple[Verdict, ModerationAct] | None:
         """Return the verdict that rejects `post` and the action that causes it, None if the post may be stored."""
-        block, since_ms = self._blocking(post)
-        if block is not None and post.type in KEPT_TYPES and post.timestamp_ms > since_ms:
-            return Verdict.BLOCKED, block
+        block, is_kept_type = self._blocking(post), post.type in KEPT_TYPES
+        if block is not None and is_kept_type and post.timestamp_ms > block.since_ms:
+            return Verdict.BLOCKED, block.act
         act = self.dropping(post)
         if act is not None:
             return Verdict.DROPPED, act
-        return None if block is None or post.type in KEPT_TYPES else (Verdict.BLOCKED, block)
+        return None if block is None or is_kept_type else (Verdict.BLOCKED, block.act)
 
-    def _blocking(self, post: Post) -> tuple[ModerationAct | None, int]:
-        """Return the block that rejects a post and the time of the block (4.6, 4.6.1), or (None, 0).
+    def _blocking(self, post: Post) -> _Blocking | None:
+        """Return the block that rejects a post (4.6, 4.6.1), None if no block does.
 
         A post that ends a block on the local user is not rejected by this block.
         """
         if post.author == self.own_key:
-            return None, 0
+            return None
         if self.decisions.is_acted_on(post.author):
             state = self.decisions.blocks_of(post.author)
             if state.block is not None and state.since_ms is not None:
-                return state.block, state.since_ms
+                return _Blocking(state.block, state.since_ms)
         block = self.decisions.blocks_own_user(post.author)
         if block is None or (isinstance(post.body, Unblock) and self.own_key in post.body.recipients):
-            return None, 0
+            return None
         if isinstance(post.body, Delete) and block.hash in post.body.hashes:
-            return None, 0
-        return block, block.timestamp_ms
+            return None
+        return _Blocking(block, block.timestamp_ms)
 
     def dropping(self, post: Post) -> ModerationAct | None:
         """Return the action that drops `post`: a new post is rejected, a stored post removed. None if no action does.

@@ -44,7 +44,7 @@ _Remains = list[tuple[bytes, bytes, bytes]]
 
 
 def sweep(plan: Plan, moderation: AppliedModeration, reader: Reader) -> tuple[AppliedModeration, int]:
-    """Add one batch of removals to a plan over the state of `reader`.
+    """Add one batch of removals to a plan over the state of `reader`. `moderation.is_sweeping` must be True.
 
     If nothing is left to remove, compare a batch of remembered posts with the drops instead, and forget those that are
     no longer dropped. Return the moderation after the batch, and the number of posts that were read.
@@ -62,8 +62,6 @@ def sweep(plan: Plan, moderation: AppliedModeration, reader: Reader) -> tuple[Ap
     if left < limits.MAX_BATCH_POSTS:
         remembers = moderation.remembers or bool(plan.remembered)
         return replace(moderation, drops=swept, remembers=remembers), limits.MAX_BATCH_POSTS - left
-    if not moderation.is_comparing:
-        return moderation, 0
     compared = list(islice(dropped_posts(reader, reader.local(UNDROP, b"") or b""), limits.MAX_BATCH_POSTS))
     for known in compared:
         if drops.of(known.fields) is None:

@@ -100,7 +100,7 @@ def _not_yet(posts: list[DatedPost], own_key: bytes) -> ArgumentError:
 
 def utc(time_ms: int) -> str:
     """Format a time for a message, such as `2026-11-27 08:34:21 UTC`."""
-    seconds = min(max(time_ms, 0), _LAST_DATE_MS) / _MS_PER_S
+    seconds = min(time_ms, _LAST_DATE_MS) / _MS_PER_S
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 

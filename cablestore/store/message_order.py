@@ -307,8 +307,6 @@ class MessageOrder:
 
     def _effective_ms(self, digest: bytes, depth: int) -> int:
         """Return the effective time of a text, following chains of up to `depth` links. Record a moved text."""
-        if depth == 0:
-            return self._claimed_ms(digest)
         found = self._reached_ms(digest, depth)
         node = self._nodes.node(digest)
         if node is not None and found > node.timestamp_ms >= 0:

@@ -35,7 +35,6 @@ from cablestore.protocol.body import (
     TOPIC,
     TYPE_NAMES,
     Block,
-    Body,
     Moderation,
     Role,
     Unblock,
@@ -48,7 +47,7 @@ from cablestore.store.causal_order import known_skeleton
 from cablestore.store.differences import Difference, ModerationPosition, count_removed, differences, previewed
 from cablestore.store.following import read_again
 from cablestore.store.present import Present, finish
-from cablestore.store.repeated import without_repeated
+from cablestore.store.repeated import ActBody, without_repeated
 
 
 @dataclass(frozen=True, slots=True)
@@ -432,9 +431,7 @@ class Moderator:
                 if people:
                     _require_count(people, "users")
                 parts = [(self._context(channel), acts.first, people)]
-            bodies: list[Body] = []
-            for name, action, targets in parts:
-                bodies.append(Moderation(how.reason, how.privacy, name, targets, action))
+            bodies = [Moderation(how.reason, how.privacy, name, targets, action) for name, action, targets in parts]
             return self._act(transaction, bodies, how)
 
     def _by_channel(
@@ -460,7 +457,7 @@ class Moderator:
             found.setdefault(name, []).append(digest)
         return {name: tuple(targets) for name, targets in found.items()}
 
-    def _act(self, transaction: Transaction, bodies: list[Body], how: _How) -> Effect:
+    def _act(self, transaction: Transaction, bodies: Sequence[ActBody], how: _How) -> Effect:
         """Sign and store posts with `bodies` in one write, and return the effect. A dry run only returns the effect."""
         composer = self._composer.for_trial() if how.dry_run else self._composer
         for body in bodies:
@@ -482,7 +479,9 @@ class Moderator:
             self._present.commit(transaction, finish(plan, state), sync=how.sync)
         return Effect(() if how.dry_run else tuple(posts), found, count, unchanged)
 
-    def _without_repeated(self, reader: Reader, bodies: list[Body]) -> tuple[list[Body], tuple[bytes, ...]]:
+    def _without_repeated(
+        self, reader: Reader, bodies: Sequence[ActBody]
+    ) -> tuple[Sequence[ActBody], tuple[bytes, ...]]:
         own_key, decisions = self._composer.own_key, self.decisions
         if own_key is None or decisions is None:
             return bodies, ()

@@ -125,7 +125,7 @@ def _ends_with_word(before: str, first: str) -> bool:
     """
     sign = before[-1:]
     if sign in _PATH_SIGNS:
-        return first != "@" or not before.rsplit(" ", 1)[-1].startswith("@")
+        return first != "@" or not before.rpartition(" ")[2].startswith("@")
     if sign in _NAME_SIGNS and first != "@":
         return _is_word(before[-2:-1]) and not has_attached_words(before[-2:-1])
     last = _last_letter(before)

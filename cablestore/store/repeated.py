@@ -9,9 +9,11 @@ from cablestore.index.reader import Reader
 from cablestore.moderation.decisions import Decisions
 from cablestore.moderation.known import BLOCKING, is_doing
 from cablestore.protocol.acts import ModerationAct, UserRole
-from cablestore.protocol.body import LOCAL_ONLY, Block, Body, Moderation, Role, Unblock
+from cablestore.protocol.body import LOCAL_ONLY, Block, Moderation, Role, Unblock
 
 _OnTargets = Moderation | Block | Unblock
+ActBody = Role | _OnTargets
+"""Body of a moderation action."""
 
 
 class _Act(NamedTuple):
@@ -27,8 +29,8 @@ class _Act(NamedTuple):
 
 
 def without_repeated(
-    reader: Reader, decisions: Decisions, own_key: bytes, body: Body
-) -> tuple[Body | None, tuple[bytes, ...]]:
+    reader: Reader, decisions: Decisions, own_key: bytes, body: ActBody
+) -> tuple[ActBody | None, tuple[bytes, ...]]:
     """Return an action limited to the targets that it changes, None if it changes none, and the other targets.
 
     The target of an action on a channel is b"".
@@ -36,11 +38,9 @@ def without_repeated(
     if isinstance(body, Role):
         is_repeated = _is_repeated_role(reader, decisions, body)
         return (None, (body.recipient,)) if is_repeated else (body, ())
-    if not isinstance(body, _OnTargets):
-        return body, ()
     act = _fields(reader, body)
     targets = body.recipients or (act.channel or "",)
-    repeated = [target for target in targets if _is_repeated(act, list(_held(decisions, act, target)), own_key)]
+    repeated = [target for target in targets if _is_repeated(act, _held(decisions, act, target), own_key)]
     left = tuple(target for target in body.recipients if target not in repeated)
     unchanged = tuple(target if isinstance(target, bytes) else b"" for target in repeated)
     if len(repeated) == len(targets):
@@ -91,7 +91,7 @@ def _is_undoing(act: _Act, later: ModerationAct, doing: ModerationAct, own_key: 
     """Return True if `later` undoes the action `doing` at least as far as the new undoing action `act` would."""
     if is_doing(later) or later.author not in (own_key, doing.author):
         return False
-    if later.channel not in (None, doing.channel) or (act.drops and doing.drops and not later.drops):
+    if later.channel not in (None, act.channel, doing.channel) or (act.drops and doing.drops and not later.drops):
         return False
     if later.author != own_key:
         return True

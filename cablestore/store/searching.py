@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final, Literal, NamedTuple, get_args
+from typing import Final, Literal, NamedTuple, TypeVar, get_args
 
 from cablestore import limits
 from cablestore.arguments import Time, check, check_choice, check_given, checked_window
@@ -21,6 +21,8 @@ from cablestore.search.index import PURGES_BEFORE_ANSWER, IndexThrownAwayError, 
 from cablestore.store.cursor import SearchCursor
 from cablestore.store.display import Display, Message
 from cablestore.store.present import Present
+
+T = TypeVar("T")
 
 Order = Literal["newest", "ranked"]
 """Order of results: newest first, or by frequency of the words and length of the text (BM25)."""
@@ -87,23 +89,18 @@ class Searcher:
         limit = min(limit, limits.MAX_PAGE_MESSAGES)
         place = _place_of(cursor, order)
         channel_id = None if channel is None else self._engine.dialect.channel_id(channel)
-        for attempt in (1, 2):
-            try:
-                pending = self._index.catch_up(catch_up_s, purges=PURGES_BEFORE_ANSWER)
-                question = self._index.question(text, channel_id, author, start_ms, end_ms)
-                messages, next_cursor = self._page(question, limit, order, place)
-                return SearchPage(self._hits(question, messages), next_cursor, pending)
-            except IndexThrownAwayError:
-                if attempt == 2:
-                    raise
-        raise AssertionError
+
+        def read() -> SearchPage:
+            pending = self._index.catch_up(catch_up_s, purges=PURGES_BEFORE_ANSWER)
+            question = self._index.question(text, channel_id, author, start_ms, end_ms)
+            messages, next_cursor = self._page(question, limit, order, place)
+            return SearchPage(self._hits(question, messages), next_cursor, pending)
+
+        return _with_new_index(read)
 
     def catch_up(self, timeout_s: float | None, progress: Progress) -> int:
         """Update the index for up to `timeout_s`. Return the approximate number of remaining posts and events."""
-        try:
-            return self._index.catch_up(timeout_s, progress)
-        except IndexThrownAwayError:
-            return self._index.catch_up(timeout_s, progress)
+        return _with_new_index(lambda: self._index.catch_up(timeout_s, progress))
 
     def _page(
         self, question: Question, limit: int, order: Order, place: int | None
@@ -143,6 +140,14 @@ class Searcher:
             SearchHit(message, marks, excerpt_of(message.text, marks))
             for message, marks in zip(messages, places, strict=True)
         ]
+
+
+def _with_new_index(call: Callable[[], T]) -> T:
+    """Call a function, and call it again if an empty index has replaced a damaged one."""
+    try:
+        return call()
+    except IndexThrownAwayError:
+        return call()
 
 
 def _posts(reader: Reader, prefix: bytes) -> list[Post]:

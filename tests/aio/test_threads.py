@@ -14,6 +14,7 @@ from waiting import LIMIT_S
 from cablestore import CableStore, Channel, Post, limits
 from cablestore.aio import AsyncCableStore, Items
 from cablestore.aio.threads import Threads
+from cablestore.errors import StorageError
 from cablestore.index.engine import Engine
 from cablestore.index.reader import Reader, SnapshotReader
 
@@ -36,6 +37,20 @@ def test_reads_use_at_most_read_threads_and_writes_use_one() -> None:
 
     asyncio.run(use())
     assert len(names) == limits.READ_THREADS + 1
+
+
+def test_an_error_of_closing_is_raised_in_every_task_that_waits_for_it() -> None:
+    def fail() -> None:
+        raise StorageError("the disk is full")
+
+    async def use() -> None:
+        threads = Threads()
+        async with asyncio.timeout(LIMIT_S):
+            for _ in range(2):
+                with pytest.raises(StorageError, match="the disk is full"):
+                    await threads.close(fail)
+
+    asyncio.run(use())
 
 
 def test_the_last_message_of_a_channel_is_not_read_on_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,11 +89,14 @@ def test_the_list_contains_the_posts_that_prune_removes(seed: int) -> None:
     posts = long_history(random.Random(seed), 150, LEGACY)
     times = sorted(post.timestamp_ms for post in posts)
     before_ms, author = times[len(times) // 3], posts[0].author
+    done: list[int] = []
     with filled(LEGACY, posts) as store:
         known = {event.hash: store.get(event.hash) for event in store.events(timeout_s=0)}
         digest = store.dump_digest()
         with store.snapshot() as state:
-            found = retention.summary(state.reader, retention.chosen(state.reader, before_ms, 2, author))
+            chosen = list(retention.chosen(state.reader, before_ms, 2, author))
+            found = retention.summary(state.reader, chosen, progress=done.append)
+        assert sum(done) == len(chosen)
         assert store.dump_digest() == digest
         count = store.prune(before_ms=before_ms, keep_newest=2, by_author=author)
         gone = [post for key, post in known.items() if post is not None and store.get(key) is None]

@@ -110,6 +110,12 @@ def test_4_7_2_a_malformed_seed_is_rejected(data: bytes, message: str) -> None:
         Seed.read_hex(data.hex(), 0)
 
 
+def test_4_7_3_a_seed_may_list_16_users_in_both_forms() -> None:
+    roles = tuple((bytes([number]) * 32, MOD) for number in range(limits.MAX_SEED_USERS))
+    printed = "\n".join(f"{role.value:x}{key.hex()}" for key, role in roles)
+    assert Seed.read_hex(printed, 0).roles == Seed.read(Seed(roles, 0).write(), 0).roles == roles
+
+
 @pytest.mark.parametrize("text", ["2c", "zz" * 33, "2" * 64])
 def test_4_7_2_an_invalid_hex_seed_is_rejected(text: str) -> None:
     with pytest.raises(ArgumentError, match="seed"):

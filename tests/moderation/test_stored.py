@@ -142,3 +142,22 @@ def test_a_change_of_name_does_not_recompute_the_roles(store: CableStore) -> Non
         assert store.moderation.decisions.has_roles_of(before) is is_rename
     store.ingest(raws(BOB.delete(declines)))
     assert assert_equal(store).role(BOB.key) is after.role(BOB.key) is MOD
+
+
+def test_the_actions_of_a_dropped_user_are_read_from_what_is_remembered(store: CableStore) -> None:
+    store.moderation.set_role(BOB.key, MOD)
+    hide = BOB.post(Moderation("spam", PUBLIC, "", (CYD.key,), Action.HIDE_USER))
+    given = BOB.post(Role("spam", PUBLIC, "c", CYD.key, MOD.in_post))
+    store.ingest(raws(hide, given))
+
+    def read() -> list[bytes]:
+        with store.snapshot() as state:
+            held = StoredActs(state.reader, store.identity.public_key)
+            return [acts.act_in(each).hash for each in held.actions_of(BOB.key)] + [
+                each.hash for each in held.roles_of(BOB.key)
+            ]
+
+    assert read() == [hide.hash, given.hash]
+    store.moderation.drop(users=[BOB.key])
+    assert (store.get(hide.hash), store.get(given.hash)) == (None, None)
+    assert read() == [hide.hash, given.hash]

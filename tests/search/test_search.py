@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterable, Iterator
 from itertools import count
 from pathlib import Path
@@ -106,6 +107,7 @@ def test_pages_contain_all_messages_once(searched: CableStore, order: Order, rng
         cursor = page.cursor
         if cursor is None:
             break
+        assert re.fullmatch(rf"{order}-[0-9a-f]{{32}}", cursor)
     assert sorted(hit.message.hash for hit in found) == sorted(post.hash for post in posts)
     if order == "newest":
         assert [hit.message.hash for hit in found] == in_order(posts)
@@ -224,6 +226,9 @@ def test_a_page_of_mostly_hidden_messages_ends_with_a_cursor(
     third = searched.search("word", limit=5, cursor=second.cursor)
     assert (texts(first), texts(second), texts(third)) == ([], [], ["word"])
     assert third.cursor is None
+    searched.ingest(raws(*(CYD.text("default", f"word {i}") for i in range(4))))
+    monkeypatch.setattr(limits, "MAX_PAGE_MESSAGES", 3)
+    assert len(searched.search("word", limit=4).hits) == 3
 
 
 def test_the_ranked_order_considers_only_the_newest_matches(

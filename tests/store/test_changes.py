@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from inside import engine_of
-from people import ANN, BOB, CYD, raws
+from people import ANN, BOB, CYD, START_MS, raws
 from waiting import LIMIT_S
 
 from cablestore import CableStore, EventKind, limits
@@ -17,6 +17,7 @@ from cablestore.index import arrival_log
 from cablestore.index.reader import Reader
 from cablestore.moderation import UserRole
 from cablestore.protocol.body import PUBLIC, Moderation
+from cablestore.protocol.dialect import RESERVED_CHANNELS
 from cablestore.store import following
 from cablestore.store.changes import (
     ChannelAdded,
@@ -87,6 +88,10 @@ def test_changes_by_a_discarded_post_are_reported(store: CableStore) -> None:
     changes = store.next_changes(cursor).changes
     assert TopicChanged("other", "") in changes
     assert NameChanged(store.user(ANN.key)) in changes
+    hidden = store.moderation.hide(users=[ANN.key]).posts[0]
+    cursor = store.cursor
+    store.discard([hidden.hash])
+    assert ModerationChanged(None) in store.next_changes(cursor).changes
     cursor = store.cursor
     store.discard([text.hash])
     assert set(kinds(store, cursor)) == {ChannelRemoved, Left, MessageDeleted, UnreadChanged}
@@ -197,8 +202,13 @@ def test_moderation_is_reported_by_its_targets(store: CableStore) -> None:
     cursor = store.cursor
     store.moderation.drop(posts=[text.hash])
     assert MessageDeleted(text.hash, "default") in store.next_changes(cursor).changes
+    cursor = store.cursor
     store.moderation.drop(channel="default")
-    assert ChannelRemoved("default") in store.next_changes(cursor).changes
+    removed = store.next_changes(cursor).changes
+    assert (removed[0], removed[-2]) == (ChannelRemoved("default"), ModerationChanged("default"))
+    store.moderation.undrop(channel="default")
+    store.ingest(raws(CYD.text("default", "again", at=START_MS)))
+    assert store.next_changes(cursor).changes[0] == ChannelAdded("default")
 
 
 def test_actions_of_strangers_cause_no_change(store: CableStore) -> None:
@@ -207,6 +217,63 @@ def test_actions_of_strangers_cause_no_change(store: CableStore) -> None:
     store.ingest(raws(BOB.post(Moderation("", PUBLIC, "default", (CYD.key,), 0))))
     assert store.last_sequence > int(cursor.rsplit(".", 1)[1])
     assert kinds(store, cursor) == []
+
+
+def test_a_new_name_is_a_change_of_roles_only_for_users_who_may_have_authority(store: CableStore) -> None:
+    """Their post/info may accept or decline roles. The local user's role is fixed."""
+    store.moderation.set_role(BOB.key, UserRole.MOD)
+    for expected, named in (
+        ([NameChanged], lambda: store.set_name("me")),
+        ([NameChanged], lambda: store.ingest(raws(CYD.named("cyd")))),
+        ([NameChanged, RoleChanged, ModerationChanged], lambda: store.ingest(raws(BOB.named("bob")))),
+    ):
+        cursor = store.cursor
+        named()
+        assert kinds(store, cursor) == expected
+
+
+def test_an_action_or_a_name_that_was_deleted_before_the_read_is_reported(store: CableStore) -> None:
+    hide, name = BOB.post(Moderation("", PUBLIC, "", (CYD.key,), 0)), BOB.named("bob")
+    store.moderation.set_role(BOB.key, UserRole.MOD)
+    for post, expected in ((hide, [ModerationChanged]), (name, [NameChanged, RoleChanged, ModerationChanged])):
+        cursor = store.cursor
+        store.ingest(raws(post, BOB.delete(post)))
+        assert kinds(store, cursor) == expected
+
+
+def test_a_membership_is_reported_if_a_leave_was_deleted_before_the_read(store: CableStore) -> None:
+    """A deleted text says nothing about the membership."""
+    store.ingest(raws(ANN.join("default")))
+    for post, expected in ((ANN.leave("default"), [Joined]), (ANN.text("default", "x"), [])):
+        cursor = store.cursor
+        store.ingest(raws(post, ANN.delete(post)))
+        assert [kind for kind in kinds(store, cursor) if kind in (Joined, Left)] == expected
+
+
+def test_a_dropped_text_that_is_not_removed_yet_is_reported_as_deleted(
+    store: CableStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = [BOB.text("default", f"{number}") for number in range(3)]
+    store.ingest(raws(CYD.text("default", "hello")))
+    cursor = store.cursor
+    store.ingest(raws(*texts))
+    monkeypatch.setattr(limits, "MAX_BATCH_POSTS", 1)
+    store.moderation.drop(users=[BOB.key])
+    assert store.moderation.is_sweeping
+    changes = store.next_changes(cursor).changes
+    assert [change for change in changes if isinstance(change, MessageDeleted)] == [
+        MessageDeleted(text.hash, "default") for text in texts
+    ]
+    assert not any(isinstance(change, MessageAdded) for change in changes)
+    assert Left("default", store.user(BOB.key, "default")) in changes
+
+
+def test_a_reserved_channel_is_not_reported_as_new(store: CableStore) -> None:
+    cursor = store.cursor
+    store.ingest(raws(*(ANN.text(channel, "x") for channel in (*RESERVED_CHANNELS, "a"))))
+    assert [each for each in store.next_changes(cursor).changes if isinstance(each, ChannelAdded)] == [
+        ChannelAdded("a")
+    ]
 
 
 def test_a_seed_is_reported_as_a_change(store: CableStore) -> None:
@@ -277,6 +344,17 @@ def test_cursors_of_other_states_are_rejected(tmp_path: Path) -> None:
         assert kinds(store, store.messages("default").changes_cursor) == []
 
 
+def test_a_cursor_of_a_local_change_is_rejected_by_an_earlier_copy(tmp_path: Path) -> None:
+    with CableStore.open(tmp_path / "store") as store:
+        store.ingest(raws(ANN.text("default", "a")))
+    shutil.copytree(tmp_path / "store", tmp_path / "copy")
+    with CableStore.open(tmp_path / "store") as store:
+        store.local.set_draft("default", "a draft")
+        cursor = store.cursor
+    with CableStore.open(tmp_path / "copy") as copy, pytest.raises(CursorError, match="which the store never had"):
+        copy.next_changes(cursor, timeout_s=0)
+
+
 def test_a_store_in_memory_rejects_cursors_of_its_past() -> None:
     with CableStore.in_memory() as store:
         store.post("default", "hello")
@@ -286,13 +364,14 @@ def test_a_store_in_memory_rejects_cursors_of_its_past() -> None:
             list(store.changes(after=cursor))
 
 
+@pytest.mark.parametrize("limit", ["MAX_THINGS_CHANGED", "MAX_EVENTS_READ"])
 def test_a_read_is_limited_and_its_cursor_continues_after_it(
-    store: CableStore, monkeypatch: pytest.MonkeyPatch
+    store: CableStore, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
     cursor = store.cursor
     posts = [ANN.text("default", str(number)) for number in range(20)]
     store.ingest(raws(*posts))
-    monkeypatch.setattr(limits, "MAX_THINGS_CHANGED", 7)
+    monkeypatch.setattr(limits, limit, 7)
     sizes, found = [], list[bytes]()
     while page := store.next_changes(cursor, timeout_s=0):
         if not page.changes:

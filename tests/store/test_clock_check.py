@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from people import ANN, BOB, CYD, Person, raws
 
 from cablestore import CableStore, StoreOptions, limits
+from cablestore.store.clock_check import ClockDifference
 
 NOW_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000
@@ -54,6 +55,21 @@ def test_a_clock_that_is_behind_is_reported(store: CableStore, clock: SetClock) 
     )
     clock.now_ms += 3 * HOUR_MS
     assert ahead_ms(store) == 0
+
+
+@pytest.mark.parametrize(
+    ("ahead_ms", "shown"),
+    [
+        (60_000, "1 minute ahead of"),
+        (3_599_999, "60 minutes ahead of"),
+        (3_600_000, "1 hour ahead of"),
+        (-86_399_999, "24 hours behind"),
+        (-86_400_000, "1 day behind"),
+        (-2 * 86_400_000, "2 days behind"),
+    ],
+)
+def test_a_difference_is_shown_in_its_largest_unit(ahead_ms: int, shown: str) -> None:
+    assert f", which is about {shown} the messages of 2 other users." in ClockDifference(ahead_ms, 2, NOW_MS).warning()
 
 
 @pytest.mark.parametrize("beyond_ms", [0, 1])

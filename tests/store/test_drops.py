@@ -150,7 +150,7 @@ def test_an_unblock_that_keeps_the_drop_accepts_new_posts(store: CableStore) -> 
 
 def test_a_large_drop_is_swept_in_batches(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
     posts = chain(*[BOB] * 25, CYD)
-    verdicts_of(store, *posts, BOB.topic("c", "bob's"), CYD.topic("d", "x"))
+    verdicts_of(store, *posts, BOB.topic("c", "bob's"), CYD.topic("d", "x"), BOB.named("bob"))
     monkeypatch.setattr(limits, "MAX_BATCH_POSTS", 4)
     store.moderation.drop(users=[BOB.key])
     assert is_sweeping(store)
@@ -166,11 +166,13 @@ def test_a_large_drop_is_swept_in_batches(store: CableStore, monkeypatch: pytest
     assert store.topic("c") == ""
     assert list(store.posts_by(BOB.key)) == []
     assert store.get(going[0].hash) is None
+    assert store.resolve(going[0]).name == BOB.key.hex()
     assert verdicts_of(store, going[0]) == [Verdict.DROPPED]
     assert_clean(store)
     store.rebuild()
     done: list[int] = []
     assert store.moderation.sweep(done.append) == sum(done) > 10
+    assert max(done) == limits.MAX_BATCH_POSTS
     assert not is_sweeping(store)
     assert store.moderation.sweep() == 0
     with store.snapshot() as snapshot:
@@ -178,6 +180,37 @@ def test_a_large_drop_is_swept_in_batches(store: CableStore, monkeypatch: pytest
     store.moderation.undrop(users=[BOB.key])
     store.moderation.sweep()
     assert len(requestable(store, *posts)) == 25
+
+
+def test_undropped_posts_are_forgotten_in_batches_or_when_they_return(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    posts = sorted(chain(*[BOB] * 9), key=lambda post: post.hash)
+
+    def known(store: CableStore) -> list[bytes]:
+        return [post.hash for post in posts if store.moderation.dropped_post(post.hash) is not None]
+
+    with own(tmp_path) as store:
+        verdicts_of(store, *posts)
+        store.moderation.drop(channel="c")
+        assert known(store) == [post.hash for post in posts]
+    with own(tmp_path) as store:
+        store.moderation.sweep()  # the first opening after the first action removes all drops again
+    with own(tmp_path) as store:
+        assert not store.moderation.is_sweeping
+        monkeypatch.setattr(limits, "MAX_BATCH_POSTS", 1)  # remembered posts are compared in order of hashes
+        store.moderation.undrop(channel="c")
+        assert verdicts_of(store, posts[-1]) == [Verdict.ACCEPTED]
+        left = known(store)
+        assert left == [post.hash for post in posts[-1 - len(left) : -1]] != []
+    with own(tmp_path) as store:
+        assert known(store) != []
+        assert store.moderation.is_sweeping
+        assert store.moderation.sweep() > 0
+        assert known(store) == []
+    with own(tmp_path) as store:
+        assert not store.moderation.is_sweeping
+        assert_clean(store)
 
 
 def test_a_dropped_topic_is_removed_and_rejected_until_it_is_undropped(store: CableStore) -> None:

@@ -119,6 +119,27 @@ def test_the_graph_shows_forks_deleted_and_missing_posts() -> None:
         assert {node.hash for node in since_left.nodes} == {last.hash, right.hash, left.hash, unknown.hash}
 
 
+def test_a_window_includes_its_start_and_excludes_its_end() -> None:
+    posts = [ANN.text("c", "x", at=10)]
+    for at in (20, 30, 40):
+        posts.append(ANN.text("c", "x", at=at, links=(posts[-1].hash,)))
+    gone, head = posts.pop(1), ANN.text("c", "x", at=60, links=(posts[-1].hash,))
+    with CableStore.in_memory() as store:
+        store.ingest(raws(gone, *posts, head, ANN.delete(gone, at=50), ANN.delete(head, at=70)))
+        for where in ({"channel": "c"}, {"author": ANN.key}):
+            assert store.post_counts(1, after_ms=30, before_ms=40, **where) == [(30, 1)]
+            assert store.post_counts(15, after_ms=10, before_ms=41, **where) == [(0, 1), (30, 2)]
+            assert store.post_counts(1, after_ms=2**60, **where) == []
+        assert store.post_counts(1, before_ms=51) == [(10, 1), (30, 1), (40, 1), (50, 1)]
+        graph = store.channel_graph("c", after_ms=20, before_ms=40)
+        assert [(node.hash, node.state) for node in graph.nodes] == [(gone.hash, "deleted"), (posts[1].hash, "stored")]
+        assert [node.hash for node in store.channel_graph("c", after_ms=60).nodes] == [head.hash]
+        assert store.channel_graph("c", after_ms=41, before_ms=60).nodes == []
+        rows = store.rows(b"!chat!text!", 100)
+        assert store.rows(b"!chat!text!", 2, after_key=b"!a") == rows[:2]
+        assert store.rows(b"!chat!text!", 2, after_key=rows[0][0]) == rows[1:3]
+
+
 def test_a_graph_has_the_newest_posts_up_to_its_limit() -> None:
     posts = [ANN.text("c", str(number)) for number in range(limits.MAX_GRAPH_POSTS + 1)]
     with CableStore.in_memory() as store:

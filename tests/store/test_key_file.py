@@ -17,7 +17,7 @@ from waiting import LIMIT_S
 
 from cablestore import CableStore, Identity
 from cablestore.backup.manifest import KEY_FILE, own_sizes
-from cablestore.errors import IdentityError
+from cablestore.errors import IdentityError, StorageError
 from cablestore.files import folder_of
 from cablestore.store.key_file import StoreIdentity, load_identity, save_identity
 from cablestore.store.store import own_key
@@ -120,6 +120,26 @@ def test_a_key_is_stored_on_a_file_system_without_hard_links(tmp_path: Path, mon
     assert load_identity(tmp_path / "key") == made
     assert stat.S_IMODE((tmp_path / "key").stat().st_mode) == 0o600
     assert [file.name for file in tmp_path.iterdir()] == ["key"]
+
+
+def test_a_key_that_cannot_be_written_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fsync(_: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(StorageError, match="cannot write the identity"):
+        save_identity(Identity.generate(), tmp_path / "key")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_in_place_of_the_key_file_is_rejected(tmp_path: Path) -> None:
+    CableStore.open(tmp_path).close()
+    (tmp_path / "identity").mkdir()
+    for read_only in (False, True):
+        with pytest.raises(IdentityError, match=r"cannot read the identity from .*identity: Is a directory"):
+            CableStore.open(tmp_path, read_only=read_only)
+    with pytest.raises(IdentityError, match="it is a folder"):
+        save_identity(Identity.generate(), tmp_path)
 
 
 def test_saving_a_key_leaves_only_the_key_file(tmp_path: Path) -> None:

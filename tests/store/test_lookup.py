@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 import pytest
@@ -11,7 +12,7 @@ from people import ANN, BOB, CYD, Person, raws
 
 from cablestore import CableStore
 from cablestore.errors import NotFoundError
-from cablestore.store.lookup import find_channel
+from cablestore.store.lookup import find_channel, require_one
 
 COMPOSED, DECOMPOSED = "caf\u00e9", "cafe\u0301"
 KINDS = [
@@ -108,8 +109,19 @@ def test_channels_that_are_equally_near_are_ambiguous() -> None:
     many = [f"{'a' * at}{'A' * (12 - at)}" for at in range(1, 12)]
     with pytest.raises(NotFoundError) as caught:
         find_channel("A" * 12, many)
-    listed = [name for name in many if f"#{name}" in str(caught.value)]
-    assert f" and {len(many) - len(listed)} more. " in str(caught.value)
+    assert str(caught.value).count("#a") == 5
+    assert " and 6 more. " in str(caught.value)
+    with pytest.raises(NotFoundError) as caught:
+        find_channel("A" * 12, many[:5])
+    assert "more" not in str(caught.value)
+
+
+def test_ambiguous_users_are_listed_by_name_and_first_digits(store: CableStore) -> None:
+    store.ingest(raws(BOB.named("bob"), CYD.named("Bob")))
+    with pytest.raises(NotFoundError) as caught:
+        require_one("bob", store.find_users("bob"))
+    for name, who in (("bob", BOB), ("Bob", CYD)):
+        assert re.search(rf"'{name}' {who.key.hex()[:16]}[,.]", str(caught.value))
 
 
 def test_ambiguous_channels_that_look_equal_are_listed_with_their_escapes() -> None:

@@ -74,6 +74,22 @@ def test_a_user_unhidden_in_one_channel_is_hidden_in_the_others(store: CableStor
     assert not store.user(BOB.key, "d").is_hidden
 
 
+def test_a_decision_about_a_user_replaces_earlier_ones_in_each_channel(store: CableStore) -> None:
+    verdicts_of(store, BOB.text("c", "x"), BOB.text("d", "y"))
+
+    def shown() -> list[str]:
+        return [message.text for channel in ("c", "d") for message in store.messages(channel).messages]
+
+    store.moderation.hide(users=[BOB.key], channel="d")
+    assert shown() == ["x"]
+    store.moderation.hide(users=[BOB.key], channel="c")
+    assert shown() == []
+    store.moderation.unhide(users=[BOB.key], channel="d")
+    assert shown() == ["y"]
+    store.moderation.block([BOB.key], drop=True)
+    assert shown() == []
+
+
 def test_one_post_can_be_hidden_and_unhidden(store: CableStore) -> None:
     posts = chain(BOB, BOB)
     verdicts_of(store, *posts)
@@ -334,6 +350,7 @@ def test_the_seed_is_kept_until_it_is_revoked(tmp_path: Path) -> None:
         verdicts_of(store, CYD.text("c", "x"), BOB.post(Block("", 0, (CYD.key,), 1, 0)))
         with pytest.raises(ArgumentError, match="another"):
             store.moderation.join_with_seed(bytes([UserRole.MOD]) + CYD.key)
+        assert store.moderation.join_with_seed(seed).changes == ()
     with own(tmp_path) as store:
         store.rebuild()
         assert store.user(BOB.key).role is UserRole.ADMIN
@@ -344,6 +361,10 @@ def test_the_seed_is_kept_until_it_is_revoked(tmp_path: Path) -> None:
         with pytest.raises(ArgumentError, match="cannot revoke the moderation seed"):
             store.moderation.revoke_seed()
         assert_clean(store)
+        store.moderation.join_with_seed(bytes([UserRole.MOD]) + DAN.key)
+        assert store.user(DAN.key).role is UserRole.MOD
+    with own() as store, pytest.raises(ArgumentError, match="cannot revoke the moderation seed"):
+        store.moderation.revoke_seed()
 
 
 def test_a_rejected_deletion_does_not_change_private_actions(store: CableStore) -> None:
@@ -416,6 +437,18 @@ def test_an_unmoderated_store_keeps_and_shows_everything() -> None:
         assert texts(store.messages("c").messages) == ["x"]
         assert verdicts_of(store, BOB.text("c", "y")) == [Verdict.ACCEPTED]
         assert store.moderation.decisions is None
+        assert store.moderation.history() == store.moderation.in_force() == []
+        assert store.moderation.contexts() == []
+        assert store.moderation.user_drop(BOB.key) is None
+        assert store.moderation.seed is None
+        position = store.moderation.position
+        effect = store.moderation.hide(users=[BOB.key], skip_repeated=True)
+        assert (len(effect.posts), effect.changes, effect.dropped_posts, effect.unchanged) == (1, (), 0, ())
+        assert store.moderation.since(position) == ([], store.moderation.position)
+        assert position.sequence + 1 == store.moderation.position.sequence == store.last_sequence
+        assert list(store.moderation.follow(timeout_s=0)) == []
+        with pytest.raises(ArgumentError, match="without moderation"):
+            store.moderation.join_with_seed(bytes([UserRole.MOD]) + BOB.key)
 
 
 def test_moderation_applies_to_an_identity_that_is_added_later(tmp_path: Path) -> None:

@@ -66,6 +66,8 @@ def test_a_part_of_a_word_is_not_a_name(text: str, name: str) -> None:
         ("a" + KEY[:8], False),
         (KEY + "0", False),
         (f"{KEY[:8]}x {KEY[:9]}", True),
+        (f"{KEY[:8]}x {KEY[:8]}", True),
+        (f"{KEY[:8]}x {KEY[:7]}x", False),
     ],
 )
 def test_a_text_contains_the_first_digits_of_a_key(text: str, names: bool) -> None:
@@ -114,6 +116,12 @@ def test_a_text_contains_a_name_in_any_script(text: str, name: str) -> None:
 )  # fmt: skip
 def test_parts_of_words_addresses_and_paths_are_not_names(text: str, name: str) -> None:
     assert not is_named(folded(text), folded_name(name))
+
+
+def test_an_emoji_with_a_skin_tone_is_another_name() -> None:
+    tones = [chr(code) for code in range(0x1F3FB, 0x1F400)]
+    assert not any(is_named(folded(f"@\U0001f44b{tone}"), "\U0001f44b") for tone in tones)
+    assert all(is_named(folded(f"@\U0001f44b{other}"), "\U0001f44b") for other in ("\U0001f3fa", "\U0001f400"))
 
 
 def test_addresses_and_paths_contain_no_key() -> None:

@@ -242,6 +242,19 @@ def test_a_closed_store_raises_an_error(tmp_path: Path) -> None:
         store.stats()
 
 
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs /proc")
+def test_a_closed_store_has_no_open_files(tmp_path: Path) -> None:
+    def opened() -> list[str]:
+        files = [link.readlink() for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+        return [file.name for file in files if file.is_relative_to(tmp_path)]
+
+    with CableStore.open(tmp_path) as store:
+        store.post("default", "word")
+        assert len(store.search("word").hits) == 1
+        assert "LOCK" in opened()
+    assert opened() == []
+
+
 # --- identity --------------------------------------------------------------------------------------
 
 
@@ -285,9 +298,12 @@ def test_a_key_file_is_never_overwritten(tmp_path: Path) -> None:
 
 def test_a_key_that_others_can_read_is_rejected(tmp_path: Path) -> None:
     save_identity(Identity.generate(), tmp_path / "key")
-    (tmp_path / "key").chmod(0o644)
-    with pytest.raises(IdentityError, match=r"has mode 0644.*chmod 600"):
-        load_identity(tmp_path / "key")
+    for bit in (0o40, 0o20, 0o10, 0o4, 0o2, 0o1):
+        (tmp_path / "key").chmod(0o600 | bit)
+        with pytest.raises(IdentityError, match=rf"has mode {0o600 | bit:04o}.*chmod 600"):
+            load_identity(tmp_path / "key")
+    (tmp_path / "key").chmod(0o700)
+    load_identity(tmp_path / "key")
 
 
 @pytest.mark.parametrize("text", ["", "zz", "00" * 31, "00" * 64, "00" * 33, "ü" * 64])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from random import Random
 
@@ -18,7 +18,7 @@ from cablestore.index.database import Row
 from cablestore.index.reader import Reader
 from cablestore.index.tombstone import Skeleton
 from cablestore.store.cursor import MessageCursor
-from cablestore.store.known_positions import KnownPositions
+from cablestore.store.known_positions import KnownPositions, PositionCache
 from cablestore.store.message_order import MessageOrder
 
 FAR_MS = 6 * 86_400_000
@@ -67,11 +67,14 @@ def holding(posts: Sequence[Post]) -> CableStore:
     return store
 
 
-def page(store: CableStore, size: int, *, newest_first: bool = True) -> tuple[list[bytes], Counter[str]]:
-    """Return the first page of a store with an empty cache, and the number of reads by kind."""
+def page(
+    store: CableStore, size: int, *, newest_first: bool = True, cache: PositionCache | None = None
+) -> tuple[list[bytes], Counter[str]]:
+    """Return the first page of a store, by default with an empty cache, and the number of reads by kind."""
     with store.snapshot() as state:
         source = CountingSource(state.reader)
-        order = MessageOrder(state.reader.over(source), "default", KnownPositions())
+        reader = state.reader.over(source)
+        order = MessageOrder(reader, "default", (cache or PositionCache()).of(reader))
         rows = order.texts(None, newest_first=newest_first, at_once=size)
         found = [digest for (_, digest), _ in zip(rows, range(size), strict=False)]
         assert all(order.post(digest) for digest in found)
@@ -140,9 +143,7 @@ def model(posts: Sequence[Post]) -> list[bytes]:
     return [p.hash for p in sorted(texts, key=lambda p: (*places[p.hash], p.timestamp_ms, p.hash))]
 
 
-@pytest.mark.thorough
-@given(st.integers(2, 40), st.integers(1, 9), st.randoms(use_true_random=False))
-def test_pages_between_arrivals_have_the_order_of_a_new_store(count: int, size: int, rng: Random) -> None:
+def check_pages_between_arrivals(count: int, size: int, rng: Random) -> None:
     """Posts arrive in batches of different sizes, some of them late. Pages in both directions are read in between."""
     posts = conversation(count, rng.randrange(1000))
     for number in range(rng.randrange(3)):
@@ -163,6 +164,43 @@ def test_pages_between_arrivals_have_the_order_of_a_new_store(count: int, size: 
                 cursor = None if at < 0 else MessageCursor(sort_times[wanted[at]])
                 found = store.messages("default", size, cursor=cursor, newest_first=newest_first).messages
                 assert [message.hash for message in found] == wanted[at + 1 :][:size]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_pages_between_a_few_arrivals_have_the_order_of_a_new_store(seed: int) -> None:
+    check_pages_between_arrivals(2 + seed // 2, 1 + seed % 5, Random(seed))
+
+
+@pytest.mark.thorough
+@given(st.integers(2, 40), st.integers(1, 9), st.randoms(use_true_random=False))
+def test_pages_between_arrivals_have_the_order_of_a_new_store(count: int, size: int, rng: Random) -> None:
+    check_pages_between_arrivals(count, size, rng)
+
+
+@pytest.mark.parametrize("newest_first", [True, False])
+def test_a_page_that_is_read_again_reads_only_what_arrived_since(*, newest_first: bool) -> None:
+    posts, cache = conversation(300), PositionCache()
+    new = ANN.text("default", "new", at=START_MS + 1_000_000, links=(posts[-1].hash,))
+    newest = BOB.text("default", "newest", at=START_MS + 1_000_001, links=(new.hash,))
+    arrivals: list[tuple[Callable[[], object], int, int]] = [
+        (lambda: None, 0, 0),
+        (lambda: store.local.set_draft("default", "a draft"), 0, 0),
+        (lambda: store.ingest(raws(new)), 1, 2),
+        (lambda: store.ingest(raws(newest)), 1, 2),
+        (lambda: store.ingest(raws(ANN.text("other", "text", at=START_MS))), 1, 1),
+        (lambda: None, 0, 0),
+    ]
+    with holding(posts) as store:
+        _, cold = page(store, 50, newest_first=newest_first, cache=cache)
+        assert 51 < cold["data"] < 70  # each post of the page once, its joins, and the next text
+        assert cold["link"] == 0
+        for arrive, posts_read, links_read in arrivals:
+            arrive()
+            found, reads = page(store, 50, newest_first=newest_first, cache=cache)
+            assert (reads["data"], reads["head"]) == (50 + posts_read, 0)
+            assert reads["link"] <= links_read
+        texts = texts_of([*posts, new, newest])
+        assert found == (texts[::-1] if newest_first else texts)[:50]
 
 
 def test_claimed_links_of_deleted_posts_may_be_cyclic(tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ from clock import SetClock
 from people import ANN, BOB, CYD, raws
 from stores import channels_of
 
-from cablestore import CableStore, Info, Post, StoreOptions, Verdict, limits
+from cablestore import CableStore, Info, Moderation, Post, StoreOptions, Verdict, limits
 from cablestore.errors import ArgumentError, CableStoreError
-from cablestore.moderation import UserRole
+from cablestore.moderation import Action, UserRole
 from cablestore.store.changes import TopicChanged
 
 NOW_MS: Final = 1_700_000_000_000
@@ -212,6 +212,26 @@ def test_an_error_lists_a_limited_number_of_blocking_posts(store: CableStore, cl
     assert "repeat this until" not in str(raised.value)
 
 
+def test_an_error_names_the_post_in_the_way_by_its_first_digits(store: CableStore, clock: SetClock) -> None:
+    clock.now_ms = NOW_MS + 30 * DAY_MS
+    own, topic = store.set_name("old"), BOB.topic("garden", "roses", at=clock.now_ms)
+    assert own is not None
+    store.ingest([topic.raw])
+    clock.now_ms = NOW_MS
+    with pytest.raises(ArgumentError) as raised:
+        store.set_name("new")
+    digits = own.hash.hex()[:12]
+    assert f" your post {digits}, which is dated 2023-12-14 " in str(raised.value)
+    assert str(raised.value).endswith(f"Run `cablestore delete {digits}` and try again")
+    with pytest.raises(ArgumentError) as raised:
+        store.set_topic("garden", "tulips")
+    digits = topic.hash.hex()[:12]
+    assert f" the post {digits}, which is dated 2023-12-14 " in str(raised.value)
+    assert str(raised.value).endswith(
+        f"(`cablestore hide {BOB.key.hex()[:16]}`), or drop the post (`cablestore drop {digits}`)"
+    )
+
+
 def test_messages_to_a_channel_after_a_leave_join_it_once(store: CableStore, clock: SetClock) -> None:
     clock.now_ms = NOW_MS + 2 * DAY_MS
     store.join("shed")
@@ -234,6 +254,12 @@ def test_posts_that_do_not_replace_others_are_dated_now(store: CableStore, clock
     deletion = store.delete(first.hash)[0]
     assert renamed.timestamp_ms > NOW_MS + 2 * DAY_MS
     assert (second.timestamp_ms, deletion.timestamp_ms) == (first.timestamp_ms + 1, first.timestamp_ms + 2)
+    store.moderation.set_role(BOB.key, UserRole.MOD)
+    undo = BOB.post(Moderation("", 0, "", (CYD.key,), Action.UNHIDE_USER), at=NOW_MS + DAY_MS)
+    same = BOB.post(Moderation("", 0, "", (CYD.key,), Action.HIDE_USER), at=NOW_MS + 2 * DAY_MS)
+    store.ingest(raws(undo, same))
+    [hide] = store.moderation.hide(users=[CYD.key]).posts
+    assert hide.timestamp_ms == undo.timestamp_ms + 1
 
 
 # --- members who date topics ahead -----------------------------------------------------------------
@@ -302,6 +328,17 @@ def test_a_topic_of_a_hidden_user_is_replaced_for_others_as_well(store: CableSto
     with CableStore.in_memory(identity=CYD.identity, options=StoreOptions(clock=clock)) as other:
         other.ingest(raws(locked, topic))
         assert other.topic("garden") == "roses"
+
+
+@pytest.mark.parametrize("before_end_ms", [1, 2])
+def test_a_topic_that_does_not_count_here_is_replaced_if_the_new_one_is_dated_within_a_week(
+    store: CableStore, clock: SetClock, before_end_ms: int
+) -> None:
+    store.ingest(raws(BOB.topic("garden", "roses", at=NOW_MS + WEEK_MS - before_end_ms)))
+    store.moderation.block([BOB.key])
+    topic = store.set_topic("garden", "tulips")
+    assert (topic.timestamp_ms == NOW_MS + WEEK_MS - 1) is (before_end_ms == 2)
+    assert store.topic("garden") == "tulips"
 
 
 def test_the_only_topic_counts_if_its_author_is_hidden_and_not_if_it_is_blocked(store: CableStore) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from moderated import DAN, NOW_MS, assert_clean, own, requestable, verdicts_of
-from people import ANN, BOB, CYD, START_MS, Person
+from people import ANN, BOB, CYD, START_MS, Person, raws
 
 from cablestore import LEGACY, Block, Body, CableStore, Info, Moderation, Post, Role, Text, Unblock, Verdict, limits
 from cablestore.errors import ArgumentError
@@ -112,6 +112,15 @@ def test_a_post_with_a_known_deletion_by_its_author_is_not_forwarded() -> None:
         verdicts_of(store, BOB.delete(text), CYD.delete(other))
         verdicts = [outcome.verdict for outcome in store.parts.appraise([text.raw, other.raw], LEGACY)]
         assert verdicts == [Verdict.DELETED, Verdict.ACCEPTED]
+
+
+def test_posts_that_the_store_would_reject_are_not_forwarded() -> None:
+    with own() as store:
+        store.moderation.drop(channel="d")
+        store.moderation.block([CYD.key])
+        posts = [BOB.text("d", "x"), CYD.text("c", "x"), BOB.post(Unblock("", LOCAL_ONLY, (CYD.key,), 0))]
+        verdicts = [outcome.verdict for outcome in store.parts.appraise(raws(*posts), LEGACY)]
+        assert verdicts == [Verdict.DROPPED, Verdict.BLOCKED, Verdict.LOCAL_ONLY]
 
 
 def seeded_store() -> tuple[CableStore, list[Post]]:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from people import ANN, BOB, CYD, START_MS, raws
 from stores import channels_of
 
-from cablestore import DRAFT8, LEGACY, CableStore, Delete, Dialect, Info, Post, StoreOptions, Verdict, limits
+from cablestore import DRAFT8, LEGACY, CableStore, Channel, Delete, Dialect, Info, Post, StoreOptions, Verdict, limits
 from cablestore.errors import ArgumentError, CableStoreError, CursorError, StoreClosedError
 from cablestore.protocol.body import DELETE, INFO, JOIN, TEXT
 from cablestore.store.cursor import ChangesCursor, MessageCursor
@@ -214,6 +214,10 @@ def test_only_own_posts_can_be_deleted(store: CableStore) -> None:
     store.ingest(raws(foreign))
     with pytest.raises(ArgumentError, match="Only the author can delete it"):
         store.delete([own.hash, foreign.hash])
+    for unknown, named in ((1, ""), (2, " and 1 more")):
+        hashes = [bytes([number]) * 32 for number in range(unknown)]
+        with pytest.raises(ArgumentError, match=rf"^post {'00' * 32}{named} not found\."):
+            store.delete([own.hash, *hashes])
     assert store.get(own.hash) == own
     [deletion] = store.delete(own.hash)
     with pytest.raises(ArgumentError, match="Deletions cannot be deleted"):
@@ -273,6 +277,18 @@ def test_messages_have_the_names_of_their_authors(chat: CableStore) -> None:
     assert chat.resolve(ANN.text("x", "y")).name == "Ann"
 
 
+def test_pages_have_50_messages_by_default(store: CableStore) -> None:
+    own = store.identity.public_key.hex()[:8]
+    store.ingest(raws(*(BOB.text("default", f"hello {own} {number}") for number in range(101))), verify=False)
+    store.find_mentions()
+    with store.snapshot() as state:
+        for source in (store, state):
+            assert len(source.messages("default").messages) == len(source.mentions().messages) == 50
+            assert len(source.rows()) == 100
+            assert len(source.find_hashes("")) == 10
+    assert len(store.search("hello").hits) == 50
+
+
 def test_the_size_of_pages_is_limited(chat: CableStore) -> None:
     chat.ingest(raws(*(ANN.text("big", str(i)) for i in range(limits.MAX_PAGE_MESSAGES + 5))), verify=False)
     page = chat.messages("big", 10**9)
@@ -321,6 +337,18 @@ def test_an_invalid_cursor_is_rejected(cursor: str) -> None:
                         source.messages("a", cursor=MessageCursor(cursor))
 
 
+def test_a_channel_without_messages_has_nothing_unread(store: CableStore) -> None:
+    store.ingest(raws(ANN.join("a"), BOB.join("a"), BOB.leave("a")))
+    store.join("b")
+    assert list(store.channels()) == [
+        Channel("a", "", 1, {"join": 2, "leave": 1}),
+        Channel("b", "", 1, {"join": 1}, is_joined=True),
+    ]
+    assert [(each.unread, each.mentions, each.last_message) for each in store.channels()] == [(0, 0, None)] * 2
+    with store.snapshot() as state:
+        assert list(state.channels()) == list(store.channels())
+
+
 def test_members_and_users_are_listed_with_their_names(chat: CableStore) -> None:
     assert {user.public_key for user in chat.members("default")} == {ANN.key, BOB.key}
     assert {user.public_key for user in chat.users()} == {ANN.key, BOB.key, CYD.key}
@@ -347,6 +375,12 @@ def test_posts_of_an_author_are_selected_by_type_and_channel(chat: CableStore) -
 def test_a_hash_is_found_by_its_first_digits(store: CableStore) -> None:
     post = store.post("default", "x")
     assert store.find_hashes(post.hash.hex()[:8]) == [post.hash]
+    store.delete(post.hash)
+    assert store.find_hashes(post.hash.hex()[:8]) == []
+    assert store.find_hashes(post.hash.hex()[:8], with_deleted=True) == [post.hash]
+    others = [store.post("default", f"{at}").hash for at in range(3)]
+    assert {*others, post.hash} < {*store.find_hashes("", with_deleted=True)}
+    assert len(store.find_hashes("", 2)) == len(store.find_hashes("", 2, with_deleted=True)) == 2
     assert store.find_hashes("zz") == []
 
 
@@ -412,7 +446,9 @@ def test_a_deletion_is_never_discarded(store: CableStore) -> None:
     deletion = ANN.delete(post)
     store.ingest(raws(post, deletion))
     assert [o.verdict for o in store.discard([deletion.hash, post.hash])] == [Verdict.KEPT, Verdict.UNKNOWN]
-    store.prune(before_ms=2**50, keep_newest=0, by_author=ANN.key)
+    done: list[int] = []
+    assert store.prune(before_ms=2**50, keep_newest=0, by_author=ANN.key, progress=done.append) == 0
+    assert done == []
     assert [o.verdict for o in store.ingest(raws(post))] == [Verdict.DELETED]
 
 
@@ -434,7 +470,8 @@ def test_posts_can_be_pruned_by_count_and_by_author(store: CableStore) -> None:
     store.ingest(
         raws(*(person.text(channel, "x") for person in (ANN, BOB) for channel in ("a", "b") for _ in range(4)))
     )
-    assert store.prune(keep_newest=3) == 10
+    done: list[int] = []
+    assert store.prune(keep_newest=3, progress=done.append) == sum(done) == 10
     assert [len(store.messages(channel).messages) for channel in ("a", "b")] == [3, 3]
     store.ingest(raws(ANN.join("a"), ANN.named("Ann"), ANN.topic("b", "t")))
     left = len(list(store.posts_by(ANN.key)))

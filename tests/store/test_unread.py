@@ -195,6 +195,15 @@ def test_own_and_hidden_texts_are_not_unread(tmp_path: Path) -> None:
         assert unread(store) == 1
 
 
+def test_an_own_text_that_is_hidden_does_not_count_twice(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        own = written(Text("a", "own"), 0, 0)
+        store.ingest(raws(own, written(Text("a", "b"), 1, 1), written(Text("a", "c"), 1, 2)))
+        store.moderation.hide(posts=[own.hash])
+        assert [channel.unread for channel in store.channels()] == [2]
+        assert len(store.read_state("a").unread) == 2
+
+
 def test_a_text_of_1970_is_the_last_message(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         store.ingest(raws(written(Text("a", "first"), 1, -NOW_MS)))
@@ -339,7 +348,7 @@ def test_a_wrong_cursor_is_rejected(tmp_path: Path) -> None:
                 store.mentions(cursor=MessageCursor(wrong))
 
 
-def test_mentions_are_paged_over_all_channels(tmp_path: Path) -> None:
+def test_mentions_are_paged_over_all_channels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with opened(tmp_path) as store:
         store.ingest([written(Info.of(name="ann"), 0, 0).raw])
         posts = [written(Text(CHANNELS[number % 2], f"ann {number}"), 1, number + 1) for number in range(25)]
@@ -350,6 +359,8 @@ def test_mentions_are_paged_over_all_channels(tmp_path: Path) -> None:
             found, cursor = [*found, *page.messages], page.cursor
         assert [message.hash for message in found] == [post.hash for post in reversed(posts)]
         assert len(store.mentions(100, channel=CHANNELS[1]).messages) == 12
+        monkeypatch.setattr(limits, "MAX_PAGE_MESSAGES", 3)
+        assert len(store.mentions(4).messages) == 3
 
 
 def test_a_late_name_counts_for_the_texts_of_its_time(tmp_path: Path) -> None:
@@ -360,6 +371,7 @@ def test_a_late_name_counts_for_the_texts_of_its_time(tmp_path: Path) -> None:
         store.ingest([written(Text("a", "ann?"), 1, each).raw for each in at])
         assert store.mentions().messages == []
         store.ingest([written(Info.of(name="ann"), 0, begin).raw, written(Info.of(name="anna"), 0, end).raw])
+        assert [channel.mentions for channel in store.channels()] == [2]
         assert [message.timestamp_ms - NOW_MS for message in store.mentions().messages] == [at[2], at[1]]
         store.delete(next(store.posts_by(OWN.public_key)).hash)
         assert store.mentions().messages == []
@@ -431,17 +443,23 @@ def test_memory_of_a_list_of_channels_does_not_grow_with_the_users_own_texts() -
 def test_texts_can_be_marked_as_read_in_any_order(tmp_path: Path) -> None:
     """A search displays a text in the middle; earlier texts stay unread. Displayed texts may be removed meanwhile."""
     with opened(tmp_path) as store:
-        first, gone, third, last = (written(Text("a", f"text {at}"), 1, at) for at in range(1, 5))
-        places = {post: MessageCursor(post.sort_time.decode()) for post in (first, gone, third, last)}
-        store.ingest(raws(first, gone, third, last))
+        first, gone, third, fourth, last = posts = [written(Text("a", f"text {at}"), 1, at) for at in range(1, 6)]
+        places = {post: MessageCursor(post.sort_time.decode()) for post in posts}
+        store.ingest(raws(*posts))
         store.mark_seen("a", [places[third]])
-        assert list(store.read_state("a")) == [places[third], [places[first], places[gone], places[last]]]
+        assert list(store.read_state("a")) == [places[third], [places[each] for each in (first, gone, fourth, last)]]
+        store.mark_seen("a", [places[last]])
+        assert list(store.read_state("a")) == [places[last], [places[each] for each in (first, gone, fourth)]]
         store.ingest([written(Delete((gone.hash,)), 1, 9).raw])
         store.mark_seen("a", [places[gone], places[first]])
-        assert list(store.read_state("a").unread) == [places[last]]
+        assert list(store.read_state("a").unread) == [places[fourth]]
         cursor = store.cursor
         store.mark_seen("a", [places[gone], places[first]], upto=places[third])
         assert store.next_changes(cursor, timeout_s=0).changes == []
+        store.mark_read("a", places[third])
+        assert list(store.read_state("a").unread) == [places[fourth], places[last]]
+        store.mark_seen("a", [], upto=places[fourth])
+        assert list(store.read_state("a")) == [places[fourth], [places[last]]]
         store.mark_seen("a", [], upto=places[last])
         assert [channel.unread for channel in store.channels()] == [0]
 
@@ -458,17 +476,20 @@ def test_a_text_far_ahead_of_the_mark_does_not_move_it(tmp_path: Path) -> None:
         assert [channel.unread for channel in store.channels()] == [limits.MAX_UNREAD_COUNTED]
 
 
-def test_the_number_of_stored_late_texts_is_limited(tmp_path: Path) -> None:
+def test_the_number_of_stored_late_texts_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An endless stream of old texts arrives in a channel that was read. The newest of them stay unread."""
+    monkeypatch.setattr(limits, "MAX_LATE_TEXTS", 10)
     with opened(tmp_path) as store:
         store.ingest([written(Text("a", "now"), 1, 0).raw])
         store.mark_read("a")
-        late = [written(Text("a", f"{number}"), 1, number - 10_000) for number in range(limits.MAX_LATE_TEXTS + 500)]
-        store.ingest(raws(*late), verify=False)
-        with store.snapshot() as snapshot:
-            rows = [key.decode() for key, _ in snapshot.reader.local_rows(LATE)]
-        assert len(rows) <= limits.MAX_LATE_TEXTS
-        assert rows == [f"a!{post.sort_time.decode()}" for post in late[-len(rows) :]]
-        assert len(rows) >= limits.MAX_LATE_TEXTS // 2
+        late: list[str] = []
+        for number in range(25):
+            text = written(Text("a", f"{number}"), 1, number - 10_000)
+            store.ingest([text.raw])
+            late.append(f"a!{text.sort_time.decode()}")
+            late = late if len(late) <= 10 else late[-5:]
+            with store.snapshot() as snapshot:
+                assert [key.decode() for key, _ in snapshot.reader.local_rows(LATE)] == late
+        assert [channel.unread for channel in store.channels()] == [len(late)]
         store.mark_read("a")
         assert [channel.unread for channel in store.channels()] == [0]

@@ -293,6 +293,9 @@ def test_the_functions_of_the_package_reject_wrong_arguments(function: Callable[
         lambda: AsyncCableStore("x"),  # type: ignore[arg-type] # wrong on purpose
         lambda: Node("x"),  # type: ignore[arg-type] # wrong on purpose
         lambda: ClosedStore("store", identity=HEX),  # type: ignore[arg-type] # wrong on purpose
+        lambda: ClosedStore("store", dialect="legacy"),  # type: ignore[arg-type] # wrong on purpose
+        lambda: ClosedStore("store", catalog=[]),  # type: ignore[arg-type] # wrong on purpose
+        lambda: ClosedStore("store", read_only="no"),  # type: ignore[arg-type] # wrong on purpose
         lambda: Filters(channels=["a", 5]),  # type: ignore[arg-type] # wrong on purpose
         lambda: Filters(channels="default"),  # type: ignore[arg-type] # wrong on purpose
         lambda: Snapshot("x", "y"),  # type: ignore[arg-type] # wrong on purpose
@@ -316,6 +319,7 @@ def test_wrong_constructor_calls_explain_the_right_one(make: Callable[[], object
             r"before_ms: the time window ends at 1, before .* at 2",
         ),
         (lambda store: store.search("a", after_ms=2, before_ms=1), r"before_ms: the time window ends at 1"),
+        (lambda store: store.resolve(ANN.join("c", at=START_MS)), r"post: expected a post/text, not a post/join, got "),
         (lambda store: store.post(b"c", "x"), r"Text.channel: expected a str, got bytes"),
         (lambda store: store.write(Text("c", 5)), r"Text.text: expected a str, got 5 \(int\)"),  # type: ignore[arg-type] # wrong on purpose
         (lambda store: store.moderation.block(ANN.key), r"users: expected an iterable of values"),
