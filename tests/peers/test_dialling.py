@@ -172,19 +172,21 @@ async def test_events_end_the_pauses_of_disconnected_peers() -> None:
     async def is_ended_by(event: Callable[[], object]) -> bool:
         one.ended("no answer", 8.0, 60.0, max)
         pause = asyncio.ensure_future(one.pause(8.0))
-        await pass_time(2.0)
+        await asyncio.sleep(0)
+        await pass_time(2.0, step_s=0.5)
         state = dials.states()[0]
         assert (state.reason, state.is_connected, state.again_in_s) == ("no answer", False, 6.0)
         event()
-        await pass_time(1.0)
+        await pass_time(1.0, step_s=0.5)
         is_ended = pause.done()
-        await pass_time(5.0)
+        await pass_time(5.0, step_s=0.5)
         assert pause.done()
         assert dials.states()[0].again_in_s == 0.0
         return is_ended
 
     def other_returns() -> None:
-        other.ended("no answer", 1.0, 60.0, max)
+        for reason in ("lost", "no answer"):
+            other.ended(reason, 1.0, 60.0, max)
         dials.connected(other)
 
     assert not await is_ended_by(lambda: None)
