@@ -1,0 +1,143 @@
+"""Connections of both ports: their descriptors, events, timeouts, and the memory that they may use."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from typing import Any
+
+import pytest
+from by_hand import ByHand, listening, on_loop, on_standing_loop
+from clock import pass_time
+from peering import HOST, Keeper, logged, raw_peer, soon, until
+from people import ANN
+
+from cablestore import limits
+from cablestore.peers import Address, PeerConnected, PeerLost
+from cablestore.peers.connection import disconnect_slowest, size_of
+from cablestore.protocol.message import (
+    CancelRequest,
+    ListRequest,
+    ModerationRequest,
+    PostRequest,
+    StateRequest,
+    TimeRangeRequest,
+)
+
+
+def ends_of(descriptor: int) -> tuple[Any, Any]:
+    """Return the local and the remote address of a socket."""
+    with socket.socket(fileno=os.dup(descriptor)) as copy:
+        try:
+            return copy.getsockname(), copy.getpeername()
+        except OSError:
+            return copy.getsockname(), None
+
+
+@on_loop
+async def test_a_port_names_the_descriptors_of_its_sockets() -> None:
+    async with listening() as (node, address):
+        port = node.parts.cable_port
+        peer = await ByHand.connect(address)
+        link = await peer.known_to(node)
+        own = peer.writer.get_extra_info("sockname")
+        assert {ends_of(each) for each in port.sockets()} == {(address, None), (address, own)}
+        assert list(node.parts.reconcile_port.sockets()) == []
+        link.close("test")
+        await soon(asyncio.shield(link.closed))
+        assert link.descriptor == -1
+        assert [ends_of(each) for each in port.sockets()] == [(address, None)]
+
+
+@on_loop
+async def test_a_connection_is_reported_with_its_reason_to_end() -> None:
+    async with listening() as (node, address):
+        events = node.peer_events()
+        peer = await ByHand.connect(address)
+        came = await soon(anext(events))
+        assert isinstance(came, PeerConnected)
+        found = came.peer
+        assert found.address == Address(*peer.writer.get_extra_info("sockname"))
+        assert (found.key, found.is_outgoing, found.only_reconciles, found.is_in_step) == (None, False, False, None)
+        assert (found.received_requests, found.reconciliations, found.reconciled_at_ms) == (0, 0, None)
+        assert (found.no_answer_s, found.received_size_bytes, found.sent_size_bytes) == (0, 0, 0)
+        await peer.answer(ListRequest(b"", 0, 0))
+        [now] = node.peers()
+        assert (now.number, now.received_requests) == (found.number, 1)
+        assert now.received_size_bytes > 0
+        assert now.sent_size_bytes > 0
+        await peer.close()
+        lost = await soon(anext(events))
+        assert isinstance(lost, PeerLost)
+        assert lost.peer.number == found.number
+        assert "the peer closed the connection" in lost.reason or "reset" in lost.reason
+        assert node.peers() == []
+
+
+@on_standing_loop
+async def test_an_idle_connection_of_the_reconciliation_port_ends() -> None:
+    """IDLE_TIMEOUT_S."""
+    with logged() as log:
+        async with listening() as (node, _):
+            reader, writer = await asyncio.open_connection(*await node.reconcile_port.listen(Address(HOST, 0)))
+            await until(node.peers)
+            await pass_time(node.settings.idle_timeout_s - 2, step_s=1.0)
+            assert node.peers()
+            await pass_time(4.0, step_s=1.0)
+            assert await soon(reader.read()) == b""
+            writer.close()
+            await until(log.reasons)
+        assert log.reasons() == ["idle"]
+
+
+@on_loop
+async def test_a_page_of_an_unknown_link_is_short_and_a_new_channel_replaces_the_request_for_moderation() -> None:
+    """PAGE_HASHES_LEAST."""
+    async with listening(channels=None, list_every_s=600) as (node, address):
+        peer: Keeper = await raw_peer(address, Keeper, posts=[ANN.text("one", "x")])
+        await until(lambda: any(asked.channels == ("one",) for asked in peer.requests_of(ModerationRequest)))
+        [first] = peer.requests_of(ModerationRequest)
+        await until(lambda: [asked for asked in peer.requests_of(TimeRangeRequest) if not asked.is_live])
+        [page] = [asked for asked in peer.requests_of(TimeRangeRequest) if not asked.is_live]
+        assert page.limit == limits.PAGE_HASHES_LEAST
+        assert not peer.requests_of(CancelRequest)
+        node.store.post("two", "y")
+        await until(lambda: len(peer.requests_of(ModerationRequest)) == 2)
+        assert peer.requests_of(ModerationRequest)[1].channels == ("one", "two")
+        assert [asked.cancel_id for asked in peer.requests_of(CancelRequest)] == [first.request_id]
+        await peer.close()
+
+
+# --- memory -------------------------------------------------------------------------------------
+
+
+class Queue:
+    """Connection that uses an amount of memory."""
+
+    def __init__(self, held_size_bytes: int) -> None:
+        self.held_size_bytes = held_size_bytes
+        self.is_closed = False
+
+    def close(self, reason: str) -> None:
+        assert "reads too slowly" in reason
+        self.is_closed = True
+
+
+@pytest.mark.parametrize(
+    ("max_size_bytes", "closed"), [(17, []), (16, [9]), (8, [9]), (7, [5, 9]), (3, [5, 9]), (2, [3, 5, 9])]
+)
+def test_the_largest_queues_are_closed_until_the_rest_fits(max_size_bytes: int, closed: list[int]) -> None:
+    """MAX_QUEUED_TOTAL_SIZE_BYTES."""
+    queues: list[Any] = [Queue(size) for size in (5, 9, 3)]
+    disconnect_slowest(queues, max_size_bytes)
+    assert sorted(each.held_size_bytes for each in queues if each.is_closed) == closed
+
+
+def test_requests_with_many_hashes_or_channels_use_more_memory() -> None:
+    least = size_of(ListRequest(b"", 0, 0))
+    assert size_of(StateRequest(b"", "default", 1)) == size_of(PostRequest(b"", ())) == least > 0
+    per_hash = size_of(PostRequest(b"", (bytes(32),))) - least
+    assert per_hash > 32
+    assert size_of(PostRequest(b"", (bytes(32),) * 10)) == least + 10 * per_hash
+    assert size_of(ModerationRequest(b"", ("a", "b", "c"), 0, 0)) == least + 3 * per_hash
