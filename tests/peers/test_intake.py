@@ -10,7 +10,7 @@ from history import NOW_MS
 from peering import memory
 from people import ANN, BOB, Person
 
-from cablestore import Text, encode_post, limits
+from cablestore import LEGACY, Text, encode_post, limits
 from cablestore.index.verdict import Verdict
 from cablestore.peers.rejected_posts import RejectionReason
 
@@ -27,7 +27,9 @@ async def test_posts_of_the_longest_permitted_size_and_own_posts_are_accepted(tm
     assert len(longer.raw) == len(fits.raw) + 1
     path = policy(tmp_path, "[posts]", f"max-size = {len(fits.raw)}")
     with memory() as store:
-        own = encode_post(Text("default", "xyz"), timestamp_ms=NOW_MS, identity=store.identity)
+        own = encode_post(
+            Text("default", "xyz"), links=(), timestamp_ms=NOW_MS, identity=store.identity, dialect=LEGACY
+        )
         async with running(store, policy_path=path) as (node, address):
             link = await (await ByHand.connect(address)).known_to(node)
             judge = node.parts.judge

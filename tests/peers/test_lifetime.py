@@ -31,15 +31,17 @@ async def test_an_error_of_a_task_is_logged_unless_the_store_is_closed() -> None
     closed = StoreClosedError("the store is closed")
     with logged() as log:
         life = lifetime()
-        for error in (
+        errors: list[BaseException] = [
             closed,
             ExceptionGroup("several", [closed, ExceptionGroup("more", [closed])]),
             asyncio.CancelledError(),
-        ):
+        ]
+        for error in errors:
             life.run(fails(error))
         await settle()
         assert log.records == []
-        for error in (ValueError("one"), ExceptionGroup("several", [closed, ValueError("two")])):
+        errors = [ValueError("one"), ExceptionGroup("several", [closed, ValueError("two")])]
+        for error in errors:
             life.run(fails(error))
         await settle()
         assert [record.getMessage() for record in log.records] == ["a task failed"] * 2

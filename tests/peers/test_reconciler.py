@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from by_hand import ByHand, listening, on_loop
+from peering import HOST, memory, soon, until
 from people import ANN
 
 from cablestore import limits
 from cablestore.errors import CableStoreError, NodeError, StorageError
+from cablestore.peers import Address, Node, NodeSettings
 from cablestore.peers.reconciler import is_limit, jittered, outcome_of
 from cablestore.peers.reconciliation import LostError, SilentError
+from cablestore.peers.report import ReconcileReport
+from cablestore.protocol.fields import sized
 from cablestore.reconcile.errors import PeerRefusedError, ReconcileError, ReconcileLimitError
-from cablestore.reconcile.messages import Terms
+from cablestore.reconcile.messages import Accepted, ReconcileFrameReader, Terms, decode_frame, encode_frame
 from cablestore.store.options import system_clock_ms
 
 
@@ -57,3 +63,41 @@ async def test_the_terms_of_a_node_are_its_channels_and_times() -> None:
         await node.parts.intake.store(link, [early.raw], link)
         # Later posts are not compared: each comparison would transfer them again.
         assert node.parts.reconciler.own_terms().until_ms == clock() + limits.MAX_FUTURE_MS
+
+
+@pytest.mark.parametrize("over_cable", [False, True], ids=["own port", "over Cable"])
+@on_loop
+async def test_errors_of_a_single_reconciliation_name_the_address(over_cable: bool) -> None:
+    settings = NodeSettings(reconciles=True)
+    with memory("b", posts=[ANN.text("default", "x")]) as store:
+        async with listening(channels=None, reconciles=True) as (node, cable), Node(store, settings) as other:
+            address = cable if over_cable else await node.reconcile_port.listen(Address(HOST, 0))
+            node.parts.context.writes.failure = "the disk is full"
+            report = ReconcileReport()
+            with pytest.raises(PeerRefusedError, match=f"{address}: .*cannot store posts") as found:
+                await soon(other.reconcile_once(address, over_cable=over_cable, report=report))
+            assert found.value.reason == "busy"
+            assert (report.talks, report.posts_sent) == (1, 0)
+            node.parts.context.writes.failure = ""
+            report = await soon(other.reconcile_once(address, over_cable=over_cable))
+            assert (report.posts_sent, report.moved) == (1, 1)
+            await until(lambda: not other.connections)
+
+
+@on_loop
+async def test_an_invalid_frame_ends_a_single_reconciliation_with_an_error_that_names_the_address() -> None:
+    async with listening() as (node, _):
+
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            data = await reader.read(65_536)
+            [hello] = ReconcileFrameReader(limits.MAX_TALK_FRAME_SIZE_BYTES).feed(data)
+            number, _ = decode_frame(hello)
+            writer.write(sized(encode_frame(number, Accepted(Terms()))[:-1]))
+            await reader.read()
+            writer.close()
+
+        async with await asyncio.start_server(answer, HOST, 0) as server:
+            address = Address(*server.sockets[0].getsockname()[:2])
+            with pytest.raises(ReconcileError, match=f"{address}: ") as found:
+                await soon(node.reconcile_once(address))
+            assert not isinstance(found.value, PeerRefusedError)
