@@ -15,15 +15,18 @@ from people import ANN
 
 from cablestore import limits
 from cablestore.peers import Address, PeerConnected, PeerLost
-from cablestore.peers.connection import disconnect_slowest, size_of
+from cablestore.peers.connection import PauseReason, disconnect_slowest, size_of
+from cablestore.peers.silence import LifeCheck
 from cablestore.protocol.message import (
     CancelRequest,
     ListRequest,
+    ListResponse,
     ModerationRequest,
     PostRequest,
     StateRequest,
     TimeRangeRequest,
 )
+from cablestore.reconcile.messages import NODE
 
 
 def ends_of(descriptor: int) -> tuple[Any, Any]:
@@ -85,7 +88,7 @@ async def test_an_idle_connection_of_the_reconciliation_port_ends() -> None:
             await pass_time(node.settings.idle_timeout_s - 2, step_s=1.0)
             assert node.peers()
             await pass_time(4.0, step_s=1.0)
-            assert await soon(reader.read()) == b""
+            await soon(reader.read())  # a probe, then the end
             writer.close()
             await until(log.reasons)
         assert log.reasons() == ["idle"]
@@ -107,6 +110,99 @@ async def test_a_page_of_an_unknown_link_is_short_and_a_new_channel_replaces_the
         assert peer.requests_of(ModerationRequest)[1].channels == ("one", "two")
         assert [asked.cancel_id for asked in peer.requests_of(CancelRequest)] == [first.request_id]
         await peer.close()
+
+
+@on_loop
+async def test_a_changed_network_closes_a_connection_or_probes_the_peer() -> None:
+    async with listening() as (node, address):
+        link = await (await ByHand.connect(address)).known_to(node)
+        here, there = link.ends
+        now_s = asyncio.get_running_loop().time()
+        for host, expected in ((HOST, LifeCheck.WAIT), ("127.0.0.2", LifeCheck.PROBE)):
+            link.ends = ((host, here[1]), there)
+            link.check_path()
+            assert link.silence.check(now_s, now_s, is_delivered=True) is expected
+        link.ends = (("192.0.2.1", here[1]), there)
+        link.check_path()
+        assert await soon(asyncio.shield(link.closed)) == "this machine no longer has the address 192.0.2.1"
+        link.ends = (None, None)
+        link.check_path()
+
+
+@on_loop
+async def test_the_last_permitted_fault_or_invalid_post_ends_the_connection() -> None:
+    """MAX_FAULTS, MAX_INVALID_POSTS."""
+    async with listening(max_faults=3, max_invalid_posts=5) as (node, address):
+        for act, times, reason in (
+            (lambda link: link.faulted("nonsense", "here"), 2, "too many faults (3), the last: nonsense (here)"),
+            (lambda link: link.count_invalid_posts(2, "unsigned"), 2, "too many invalid posts (6), the last: unsigned"),
+            (lambda link: link.count_invalid_posts(1, "unsigned"), 4, "too many invalid posts (5), the last: unsigned"),
+        ):
+            link = await (await ByHand.connect(address)).known_to(node)
+            for _ in range(times):
+                act(link)
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            assert not link.closed.done()
+            act(link)
+            assert await soon(asyncio.shield(link.closed)) == reason
+
+
+@on_loop
+async def test_only_the_latest_posts_of_a_peer_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MAX_RECEIVED_REMEMBERED."""
+    monkeypatch.setattr(limits, "MAX_RECEIVED_REMEMBERED", 2)
+    async with listening() as (node, address):
+        link = await (await ByHand.connect(address)).known_to(node)
+        for digest in (b"a", b"b", b"b", b"c"):
+            link.note_received(digest)
+        assert list(link.received_posts) == [b"b", b"c"]
+
+
+@on_loop
+async def test_reading_is_paused_until_no_reason_is_left() -> None:
+    async with listening() as (node, address):
+        peer = await ByHand.connect(address)
+        link = await peer.known_to(node)
+        await peer.answer(ListRequest(b"", 0, 0))
+        for reason in (PauseReason.STORING, PauseReason.SHARE):
+            link.pause(reason)
+        link.resume(PauseReason.STORING)
+        link.resume(PauseReason.OFFERS)
+        assert link.pauses == {PauseReason.SHARE}
+        peer.send(ListRequest(b"", 0, 0))
+        await asyncio.sleep(0.02)
+        assert link.received_requests == 1
+        link.resume(PauseReason.SHARE)
+        await until(lambda: link.received_requests == 2)
+
+
+@pytest.mark.parametrize("part_rows", [2, 1_000])
+@on_loop
+async def test_names_are_listed_from_the_offset_up_to_the_limit(
+    part_rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are collected in parts of PART_ROWS_ANSWERED."""
+    monkeypatch.setattr(limits, "PART_ROWS_ANSWERED", part_rows)
+    names = ["a", "b", "c", "d", "e"]
+    async with listening([ANN.text(name, "x") for name in names]) as (_, address):
+        peer = await ByHand.connect(address)
+        for offset in range(7):
+            for limit in range(7):
+                [answer] = await peer.answer(ListRequest(b"", offset, limit))
+                assert isinstance(answer, ListResponse)
+                assert list(answer[1]) == names[offset : offset + limit if limit else None]
+
+
+@on_loop
+async def test_the_id_of_a_node_has_a_fixed_size() -> None:
+    """A longer one is of a later version."""
+    async with listening() as (node, address):
+        link = await (await ByHand.connect(address)).known_to(node)
+        for size_bytes in (15, 17, 16):
+            node.parts.reconciler.node_ids.received(link, NODE + bytes(size_bytes))
+            assert link.node_id == (bytes(16) if size_bytes == 16 else b"")
+        assert not link.closed.done()
 
 
 # --- memory -------------------------------------------------------------------------------------

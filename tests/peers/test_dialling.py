@@ -189,15 +189,19 @@ async def test_events_end_the_pauses_of_disconnected_peers() -> None:
             other.ended(reason, 1.0, 60.0, max)
         dials.connected(other)
 
+    def other_reconnects() -> None:
+        other.ended("lost", 1.0, 60.0, max)
+        dials.connected(other)
+
     assert not await is_ended_by(lambda: None)
     for event in (dials.retry_now, dials.network_changed, dials.network_changed, other_returns):
         assert await is_ended_by(event)
     assert dials.states()[1].is_connected
-    assert not await is_ended_by(lambda: dials.connected(other))  # it was connected before
-    await pass_time(limits.EARLY_RETRY_EVERY_S - 18.0, step_s=1.0)
-    assert not await is_ended_by(other_returns)
-    await pass_time(8.0)
-    assert await is_ended_by(other_returns)
+    assert 8.0 < limits.EARLY_RETRY_EVERY_S < 16.0
+    assert not await is_ended_by(other_returns)  # 8 s after the last time
+    assert await is_ended_by(other_returns)  # 16 s after it
+    await pass_time(16.0, step_s=0.5)
+    assert not await is_ended_by(other_reconnects)  # it was reachable before
     one.connected()
     for event in (dials.retry_now, dials.network_changed, other_returns):
         event()

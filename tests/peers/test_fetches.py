@@ -50,10 +50,10 @@ async def test_rejected_posts_are_remembered_up_to_a_limit(monkeypatch: pytest.M
         fetches.admit_again()
         assert not fetches.is_useless(HASHES[5])
         assert fetches.is_useless(HASHES[2])  # it is malformed for ever
-        fetches.remember(HASHES[:3])
+        fetches.remember([HASHES[0], HASHES[2], HASHES[3]])
         peer = await raw_peer(address, Keeper, posts=[])
         await until(lambda: peer.requests_of(PostRequest))
-        assert peer.requests_of(PostRequest)[0].hashes == (HASHES[1],)  # HASHES[2] is not worth it
+        assert peer.requests_of(PostRequest)[0].hashes == (HASHES[3],)  # HASHES[2] is useless
         await peer.close()
 
 
