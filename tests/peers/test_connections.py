@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -13,9 +15,9 @@ from clock import pass_time
 from peering import HOST, Keeper, logged, raw_peer, soon, until
 from people import ANN
 
-from cablestore import limits
+from cablestore import limits, peers
 from cablestore.peers import Address, PeerConnected, PeerLost
-from cablestore.peers.connection import PauseReason, disconnect_slowest, size_of
+from cablestore.peers.connection import Connection, PauseReason, disconnect_slowest, size_of
 from cablestore.peers.silence import LifeCheck
 from cablestore.protocol.message import (
     CancelRequest,
@@ -133,11 +135,12 @@ async def test_a_changed_network_closes_a_connection_or_probes_the_peer() -> Non
 async def test_the_last_permitted_fault_or_invalid_post_ends_the_connection() -> None:
     """MAX_FAULTS, MAX_INVALID_POSTS."""
     async with listening(max_faults=3, max_invalid_posts=5) as (node, address):
-        for act, times, reason in (
+        acts: list[tuple[Callable[[Connection], None], int, str]] = [
             (lambda link: link.faulted("nonsense", "here"), 2, "too many faults (3), the last: nonsense (here)"),
             (lambda link: link.count_invalid_posts(2, "unsigned"), 2, "too many invalid posts (6), the last: unsigned"),
             (lambda link: link.count_invalid_posts(1, "unsigned"), 4, "too many invalid posts (5), the last: unsigned"),
-        ):
+        ]
+        for act, times, reason in acts:
             link = await (await ByHand.connect(address)).known_to(node)
             for _ in range(times):
                 act(link)
@@ -203,6 +206,11 @@ async def test_the_id_of_a_node_has_a_fixed_size() -> None:
             node.parts.reconciler.node_ids.received(link, NODE + bytes(size_bytes))
             assert link.node_id == (bytes(16) if size_bytes == 16 else b"")
         assert not link.closed.done()
+
+
+def test_the_package_exports_all_names_that_it_imports() -> None:
+    names = {name for name, value in vars(peers).items() if name[0].isupper() and not isinstance(value, ModuleType)}
+    assert names == set(peers.__all__)
 
 
 # --- memory -------------------------------------------------------------------------------------
