@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from by_hand import ByHand, listening, on_loop, on_standing_loop
+from by_hand import LIVE, ByHand, listening, on_loop, on_standing_loop
 from clock import pass_time
 from peering import HOST, Keeper, logged, raw_peer, soon, until
 from people import ANN
@@ -18,6 +18,7 @@ from people import ANN
 from cablestore import limits, peers
 from cablestore.peers import Address, PeerConnected, PeerLost
 from cablestore.peers.connection import Connection, PauseReason, disconnect_slowest, size_of
+from cablestore.peers.link import PeerLink
 from cablestore.peers.silence import LifeCheck
 from cablestore.protocol.message import (
     CancelRequest,
@@ -195,6 +196,49 @@ async def test_names_are_listed_from_the_offset_up_to_the_limit(
                 [answer] = await peer.answer(ListRequest(b"", offset, limit))
                 assert isinstance(answer, ListResponse)
                 assert list(answer[1]) == names[offset : offset + limit if limit else None]
+
+
+@on_loop
+async def test_live_requests_are_counted_by_peer_type_and_channel() -> None:
+    async with listening() as (node, address):
+        live = node.parts.serving.live
+        peer = await ByHand.connect(address)
+        link = await peer.known_to(node)
+        states = [StateRequest(peer.new_id(), name, 1) for name in ("a", "b", "b")]
+        text = LIVE._replace(request_id=peer.new_id())
+        peer.send(text, *states)
+        await until(lambda: live.count == 4)
+        assert (live.alike(link, text), live.alike(link, states[0]), live.alike(link, states[1])) == (1, 1, 2)
+        assert live.alike(link, LIVE._replace(channel="b")) == 0
+        assert live.state_channels == {"a", "b"}
+        for number, (ended, channels) in enumerate(((states[1], {"a", "b"}), (states[0], {"b"}), (text, {"b"}))):
+            peer.send(CancelRequest(peer.new_id(), ended.request_id))
+            await until(lambda number=number: live.count == 3 - number)  # type: ignore[misc] # the argument has its default
+            assert live.state_channels == channels
+        await peer.close()
+        await until(lambda: live.count == 0)
+        assert live.state_channels == frozenset()
+
+
+@on_loop
+async def test_a_fault_or_a_slow_reader_ends_a_connection_of_the_reconciliation_port() -> None:
+    """MAX_QUEUED_SIZE_BYTES."""
+    with logged() as log:
+        async with listening(max_queued_size_bytes=1_000_000) as (node, _):
+            address = await node.reconcile_port.listen(Address(HOST, 0))
+            acts: list[tuple[Callable[[PeerLink], None], str]] = [
+                (lambda link: link.faulted("nonsense", "here"), "nonsense: here"),
+                (lambda link: link.send_frames([bytes(1_000_000)] * 20), "the peer reads too slowly"),
+            ]
+            for act, reason in acts:
+                _, writer = await asyncio.open_connection(*address)
+                await until(node.peers)
+                [link] = node.parts.links.reconcile
+                link.send_frames([])
+                act(link)
+                assert await soon(asyncio.shield(link.closed)) == reason
+                writer.close()
+        assert log.faults() == ["nonsense"]
 
 
 @on_loop

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from by_hand import on_loop
 from peering import logged, soon
 
 from cablestore.errors import NodeError, StoreClosedError
-from cablestore.peers.lifetime import Lifetime
+from cablestore.peers.lifetime import Lifetime, check_task
 
 
 def lifetime() -> Lifetime:
@@ -131,3 +133,69 @@ async def test_a_call_of_the_program_ends_with_the_node() -> None:
     with pytest.raises(NodeError, match="not running"):
         await life.call(answers)
     assert not life.tasks
+
+
+def outcome(call: Callable[[], None]) -> str:
+    """Return the message of a NodeError, or ""."""
+    try:
+        call()
+    except NodeError as error:
+        return str(error)
+    return ""
+
+
+def in_another_thread(call: Callable[[], None]) -> str:
+    """Do the same in a thread without a loop."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(outcome, call).result()
+
+
+def test_a_node_is_used_on_its_loop_or_while_its_loop_does_not_run() -> None:
+    async def elsewhere() -> str:
+        return outcome(life.check_loop)
+
+    async def in_callback() -> str:
+        found: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().call_soon(lambda: found.set_result(outcome(check_task)))
+        return await found
+
+    async def here() -> tuple[str, ...]:
+        other = await asyncio.to_thread(asyncio.run, elsewhere())
+        found = outcome(life.check), outcome(check_task), await in_callback()
+        return (*found, in_another_thread(life.check_loop), other)
+
+    with asyncio.Runner() as runner:
+        loop = runner.get_loop()
+        life = Lifetime(loop, logging.getLogger("cablestore.node"))
+        wrong = "this node runs on another event loop"
+        on_loop_, in_task, without_task, in_thread, on_other_loop = runner.run(here())
+        assert (on_loop_, in_task) == ("", "")
+        assert without_task.startswith("a node requires a task")
+        assert in_thread.startswith(wrong)
+        assert on_other_loop.startswith(wrong)
+        assert outcome(life.check) == in_another_thread(life.check) == ""  # the loop does not run
+        with asyncio.Runner() as second:
+            assert second.run(elsewhere()).startswith(wrong)
+    assert outcome(check_task).startswith("a node requires a task")
+    assert outcome(life.check_loop) == ""
+    assert "not running" in outcome(life.check)
+
+
+@on_loop
+async def test_the_end_of_all_tasks_is_waited_for() -> None:
+    life, ended = lifetime(), list[int]()
+
+    async def slow(number: int) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await settle()
+            ended.append(number)
+
+    for number in range(3):
+        life.run(slow(number))
+    await settle()
+    life.end()
+    life.cancel_tasks()
+    await life.tasks_ended()
+    assert sorted(ended) == [0, 1, 2]

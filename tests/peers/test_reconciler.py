@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from by_hand import ByHand, listening, on_loop
-from peering import HOST, memory, soon, until
+from by_hand import ByHand, listening, on_loop, on_standing_loop
+from clock import pass_time
+from peering import HOST, Raw, logged, memory, raw_listener, soon, until
 from people import ANN
 
 from cablestore import limits
@@ -82,6 +83,33 @@ async def test_errors_of_a_single_reconciliation_name_the_address(over_cable: bo
             report = await soon(other.reconcile_once(address, over_cable=over_cable))
             assert (report.posts_sent, report.moved) == (1, 1)
             await until(lambda: not other.connections)
+
+
+@on_loop
+async def test_a_sync_requests_all_posts_if_the_peer_cannot_reconcile_now() -> None:
+    with logged() as log, memory("b") as store:
+        async with (
+            listening([ANN.text("default", "x")], channels=None, reconciles=True) as (node, address),
+            Node(store) as other,
+        ):
+            node.parts.context.writes.failure = "the disk is full"
+            report = await soon(other.sync_once(address))
+            assert (report.posts, report.channels, report.missing) == (1, 1, 0)
+            assert report.received_size_bytes > 0 < report.sent_size_bytes
+            [fields] = [vars(record) for record in log.records if record.getMessage() == "requesting all posts"]
+            assert "cannot store posts" in fields["reason"]
+            node.parts.context.writes.failure = ""
+
+
+@on_standing_loop
+async def test_a_sync_with_a_peer_that_answers_nothing_fails() -> None:
+    async with listening(channels=None) as (node, _), raw_listener(Raw) as (address, _):
+        syncing = asyncio.create_task(node.sync_once(address))
+        while not syncing.done():
+            await pass_time(1.0, step_s=0.5)
+            await asyncio.to_thread(lambda: None)
+        with pytest.raises(NodeError, match=f"{address} did not answer within {node.settings.answer_timeout_s:g} s"):
+            await syncing
 
 
 @on_loop
