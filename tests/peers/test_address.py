@@ -30,7 +30,7 @@ def test_an_address_is_parsed_with_the_default_port(text: str, address: Address)
 
 @pytest.mark.parametrize("text", ["", ":1", "h:65536", "h:000001", "h:", "h:x", "h:-1", "80", "[::1", "[::1]1", "[]:1"])
 def test_other_text_is_rejected(text: str) -> None:
-    with pytest.raises(NodeError, match="is not an address: expected host:port, such as 127.0.0.1:13333"):
+    with pytest.raises(NodeError, match=r"is not an address: expected host:port, such as 127\.0\.0\.1:13333"):
         Address.parse(text)
 
 

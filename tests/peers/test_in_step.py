@@ -6,6 +6,8 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from by_hand import CABAL_KEY, on_loop
@@ -19,6 +21,7 @@ from cablestore import CableStore
 from cablestore.index.log_position import LogPosition
 from cablestore.peers import Address, Node, NodeSettings, PeerInStep
 from cablestore.peers.agreement import Agreement
+from cablestore.peers.in_step import Agreements
 from cablestore.reconcile.messages import CHANGED, EQUAL
 
 ONCE = NodeSettings(reconcile_every_s=600, reconcile_delay_ms=20)
@@ -232,6 +235,24 @@ def test_the_answer_to_a_peer_that_is_equal_depends_on_the_own_store() -> None:
     unsure = Agreement()
     assert unsure.failed() == []
     assert unsure.is_in_step(PLACE) is False
+
+
+def test_a_write_after_the_end_of_the_loop_does_not_fail() -> None:
+    """A node whose loop was closed cannot stop watching the store."""
+    link: Any = SimpleNamespace(agreement=Agreement(), notify_step=lambda: None)
+    with memory("a") as store:
+
+        async def main() -> Agreements:
+            async with Node(store) as node:
+                agreements = Agreements(node.parts.context, [link])
+                agreements.compared(link, store.parts.engine.place, is_complete=False, sent_posts=False)
+                return agreements
+
+        agreements = asyncio.run(main())
+        assert link.agreement.has_place
+        store.post("default", "x")
+        store.post("default", "y")
+        agreements.close()
 
 
 STEP = st.tuples(st.integers(0, 1), st.sampled_from(["change", "check", "take", "compare", "recent", "receive"]))

@@ -112,6 +112,33 @@ async def test_a_sync_with_a_peer_that_answers_nothing_fails() -> None:
             await syncing
 
 
+@on_standing_loop
+async def test_a_busy_peer_is_requested_again_within_ten_seconds() -> None:
+    """Until then, it is unknown whether the stores are in step."""
+    with logged() as log, memory("b") as store:
+        async with listening(reconciles=True, channels=None) as (node, _), Node(store) as other:
+            address = await node.reconcile_port.listen(Address(HOST, 0))
+            node.parts.context.writes.failure = "the disk is full"
+            other.reconcile_port.keep_connected(address)
+
+            def outcomes() -> list[str]:
+                return [vars(record)["outcome"] for record in log.records if record.getMessage() == "reconciled"]
+
+            await until(lambda: outcomes() == ["refused"])
+            await pass_time(0.9)
+            assert outcomes() == ["refused"]
+            assert [peer.is_in_step for peer in other.peers()] == [None]
+            for expected in (["refused", "refused"], ["refused", "refused", "done"]):
+                for _ in range(10):
+                    if len(outcomes()) < len(expected):
+                        await pass_time(1.0, step_s=0.5)
+                        for _ in range(5):
+                            await asyncio.to_thread(lambda: None)
+                node.parts.context.writes.failure = ""
+                await until(lambda expected=expected: outcomes()[: len(expected)] == expected)  # type: ignore[misc] # the argument has its default
+            await until(lambda: [peer.is_in_step for peer in other.peers()] == [True])
+
+
 @on_loop
 async def test_an_invalid_frame_ends_a_single_reconciliation_with_an_error_that_names_the_address() -> None:
     async with listening() as (node, _):
