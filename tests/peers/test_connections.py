@@ -224,8 +224,9 @@ async def test_live_requests_are_counted_by_peer_type_and_channel() -> None:
         assert (live.alike(link, text), live.alike(link, states[0]), live.alike(link, states[1])) == (1, 1, 2)
         assert live.alike(link, LIVE._replace(channel="b")) == 0
         assert live.state_channels == {"a", "b"}
-        for number, (ended, channels) in enumerate(((states[1], {"a", "b"}), (states[0], {"b"}), (text, {"b"}))):
-            peer.send(CancelRequest(peer.new_id(), ended.request_id))
+        ends = ((states[1].request_id, {"a", "b"}), (states[0].request_id, {"b"}), (text.request_id, {"b"}))
+        for number, (request_id, channels) in enumerate(ends):
+            peer.send(CancelRequest(peer.new_id(), request_id))
             await until(lambda number=number: live.count == 3 - number)  # type: ignore[misc] # the argument has its default
             assert live.state_channels == channels
         await peer.close()
