@@ -155,15 +155,19 @@ async def test_changed_marks_are_saved_when_a_pause_has_ended(tmp_path: Path) ->
             def saved() -> SyncMark | None:
                 return SyncState(tmp_path).get("peer", "default")
 
-            for number in (1, 2):
-                marks.put("peer", "default", SyncMark(0, number, number))
-                saver.check(loop.time() - 1 if number == 2 else loop.time())
-                await asyncio.to_thread(lambda: None)
-                if number == 2:
-                    assert saved() == SyncMark(0, 1, 1)
-                    saver.check(loop.time())
-                await until(lambda number=number: saved() == SyncMark(0, number, number))  # type: ignore[misc] # the argument has its default
-                await asyncio.sleep(0)
+            marks.put("peer", "default", SyncMark(0, 1, 1))
+            saver.check(loop.time())
+            await until(lambda: saved() == SyncMark(0, 1, 1))
+            marks.put("peer", "default", SyncMark(0, 2, 2))
+            saver.check(loop.time() - 1)
+            await asyncio.to_thread(lambda: None)
+            assert saved() == SyncMark(0, 1, 1)
+
+            def is_saved() -> bool:
+                saver.check(loop.time())
+                return saved() == SyncMark(0, 2, 2)
+
+            await until(is_saved)
 
 
 # --- any history -------------------------------------------------------------------------------
