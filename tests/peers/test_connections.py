@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from by_hand import LIVE, ByHand, listening, on_loop, on_standing_loop, sizes_of
+from by_hand import LIVE, ByHand, listening, on_loop, on_standing_loop
 from clock import pass_time
 from peering import HOST, Keeper, logged, raw_peer, soon, until
 from people import ANN
@@ -196,19 +196,6 @@ async def test_names_are_listed_from_the_offset_up_to_the_limit(
                 [answer] = await peer.answer(ListRequest(b"", offset, limit))
                 assert isinstance(answer, ListResponse)
                 assert list(answer[1]) == names[offset : offset + limit if limit else None]
-
-
-@pytest.mark.parametrize(("more_bytes", "expected"), [(0, [1, 1, 1, 0]), (1, [2, 1, 0])])
-@on_loop
-async def test_a_part_of_an_answer_ends_at_its_size(
-    more_bytes: int, expected: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    posts = [ANN.text("default", f"{number}") for number in range(3)]
-    [size_bytes] = {len(post.raw) for post in posts}
-    monkeypatch.setattr(limits, "PART_SIZE_ANSWERED_BYTES", size_bytes + more_bytes)
-    async with listening(posts) as (_, address):
-        peer = await ByHand.connect(address)
-        assert sizes_of(await peer.answer(PostRequest(b"", tuple(post.hash for post in posts)))) == expected
 
 
 @on_loop

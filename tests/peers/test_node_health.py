@@ -24,6 +24,7 @@ async def test_a_restart_may_repair_a_stuck_loop_or_a_store_that_cannot_be_read(
     with memory("a") as store:
         async with running(store) as (node, _):
             context = node.parts.context
+            await until(lambda: not node.load().reads_waiting)
             healthy = node.health(STUCK_S)
             assert (healthy.state, healthy.reason) == (State.OK, "")
             assert healthy.details == {
@@ -117,11 +118,12 @@ async def test_failing_writes_and_their_recovery_are_noticed_once() -> None:
         assert [record.getMessage() for record in log.records] == ["writes to the store fail"]
         assert recovered == []
         unwatch()
-        watch.retry()
-        await until(lambda: recovered)
-        assert store.write_state.failure == ""
+        engine.write_failure = ""
+        for number in range(2):
+            store.local.set_draft("default", f"{number} again")
+            await until(lambda: recovered)
+        assert recovered == [True]
         assert [record.getMessage() for record in log.records[1:]] == ["writes to the store succeed again"]
-        watch.retry()
         watch.close()
         store.watch(fail)
         store.post("default", "x")

@@ -135,7 +135,7 @@ async def test_a_busy_peer_is_requested_again_soon() -> None:
                     await pass_time(1.0, step_s=0.5)
                     await asyncio.to_thread(time.sleep, 0.01)
                 node.parts.context.writes.failure = ""
-            assert outcomes() == ["refused", "refused", "done"]
+            assert outcomes()[:3] == ["refused", "refused", "done"]
             assert asyncio.get_running_loop().time() - began_s < node.settings.reconcile_every_s / 2
             await until(lambda: [peer.is_in_step for peer in other.peers()] == [True])
 
