@@ -78,6 +78,7 @@ def test_addresses_of_other_machines_are_left_out_unless_there_is_no_other() -> 
         assert listening.getsockname()[0] == HOST
         assert listening.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR)
         assert not listening.getblocking()
+        socket.create_connection(listening.getsockname()).close()
     with pytest.raises(OSError, match="Cannot assign") as found:
         bind([elsewhere], 0)
     assert found.value.errno == errno.EADDRNOTAVAIL

@@ -185,7 +185,9 @@ async def test_the_states_begin_at_exact_sizes() -> None:
 
 @on_loop
 async def test_a_state_ends_when_a_reserve_is_free() -> None:
+    """Near the quota, only texts of joined channels are accepted."""
     with on_disk() as store:
+        store.join("default")
         async with network() as net:
             node = await net.add(store, replace(QUICK, max_store_size_bytes=100_000_000))
             quota = node.parts.quota
@@ -201,7 +203,13 @@ async def test_a_state_ends_when_a_reserve_is_free() -> None:
             reserve = int((used + margin // 16) * limits.QUOTA_MARGIN) // 16
             states = [await state_with(room) for room in (1, 0, 1, reserve, reserve + 2, 0, -margin, 0, reserve + 2)]
             assert states == ["near", "full", "full", "full", "near", "full", "exceeded", "full", "near"]
+            joined, other = (BOB.text(name, "x", at=NOW_MS) for name in ("default", "other"))
+            assert [quota.rejects(text, None, NOW_MS) for text in (other, joined)] == [True, False]
             assert await state_with(100_000_000) == "ok"
+            quota.change(QuotaLimits())
+            await quota.measure()
+            assert (quota.state, quota.room_bytes) == ("off", None)
+            assert not quota.rejects(other, None, NOW_MS)
             await net.stop(node)
 
 
