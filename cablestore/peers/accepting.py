@@ -40,6 +40,7 @@ class AcceptingSockets:
         self._accepted = accepted
         self._failed = failed
         self._pauses: Final[dict[socket.socket, asyncio.TimerHandle]] = {}
+        """The last pause of each socket."""
         for each in sockets:
             self._resume(each)
 
@@ -54,7 +55,6 @@ class AcceptingSockets:
             each.close()
 
     def _resume(self, listening: socket.socket) -> None:
-        self._pauses.pop(listening, None)
         self._loop.add_reader(listening, self._accept, listening)
 
     def _accept(self, listening: socket.socket) -> None:

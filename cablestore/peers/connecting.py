@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 from aiohappyeyeballs import AddrInfoType, start_connection
@@ -42,7 +43,7 @@ async def connected(make: Callable[[], ProtocolT], host: str, port: int, resolve
     try:
         return (await asyncio.shield(making))[1]
     except asyncio.CancelledError:  # a cancelled `making` would close the descriptor twice: uvloop and the socket
-        making.add_done_callback(_abort)
+        making.add_done_callback(partial(_abort, connection))
         await asyncio.wait({making})  # one loop iteration
         raise
     except OSError:
@@ -50,8 +51,12 @@ async def connected(make: Callable[[], ProtocolT], host: str, port: int, resolve
         raise
 
 
-def _abort(making: asyncio.Task[tuple[asyncio.Transport, ProtocolT]]) -> None:
-    if not making.cancelled() and making.exception() is None:
+def _abort(connection: socket.socket, making: asyncio.Task[tuple[asyncio.Transport, ProtocolT]]) -> None:
+    if making.cancelled():  # it has closed the descriptor
+        return
+    if making.exception() is not None:
+        connection.close()
+    else:
         making.result()[0].abort()
 
 

@@ -28,8 +28,6 @@ from cablestore.reconcile.messages import LIFE_REQUEST
 
 _REQUEST_SIZE_BYTES, _HASH_SIZE_BYTES = 500, 80
 """Approximate memory of a request, and of each hash or name in a request."""
-_GREETINGS: Final = 2
-"""Maximum number of repeated greetings on one connection."""
 _LONG_PAUSE_S: Final = 1.0
 """Minimum length of a pause after which the timeouts of requests restart."""
 

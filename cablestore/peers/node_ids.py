@@ -31,7 +31,7 @@ class NodeIds:
     def keep(self, link: PeerLink) -> None:
         """Record that a connection is kept. End it if another kept connection has the same remote address and port."""
         link.is_kept = True
-        others = (known for known in self._links if known.is_kept and known is not link and _is_open(known))
+        others = (known for known in self._links if known.is_kept and known is not link and known.duplicate is None)
         for known in others:
             if (known.port_name, known.ends[1]) == (link.port_name, link.ends[1]):
                 self._end(link, known)
@@ -61,7 +61,7 @@ class NodeIds:
         Both sides choose the same connection without a message. If both nodes connected, connections that the node with
         the smaller id began remain. Of several connections in one direction, the oldest one remains.
         """
-        same = [known for known in self._links if _is_open(known) and _are_alike(known, link)]
+        same = [known for known in self._links if known.duplicate is None and _are_alike(known, link)]
         ours = sorted((known for known in same if known.is_ours and known.is_kept), key=lambda known: known.number)
         theirs = [known for known in same if not known.is_ours and any(_may_replace(known, own) for own in ours)]
         if theirs and self._own > link.node_id:
@@ -88,10 +88,6 @@ class NodeIds:
                     end.close(ITSELF)
                 return True
         return False
-
-
-def _is_open(link: PeerLink) -> bool:
-    return link.is_established and not link.closed.done() and link.duplicate is None
 
 
 def _are_alike(one: PeerLink, other: PeerLink) -> bool:

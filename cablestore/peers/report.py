@@ -27,6 +27,7 @@ class SyncReport:
         self.channels += other.channels
         self.posts += other.posts
         self.refused += other.refused
+        self.early += other.early
         self.missing += other.missing
         self.unstored += other.unstored
 

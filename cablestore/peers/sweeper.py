@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from logging import Logger
 from typing import Final
 
@@ -21,7 +22,7 @@ class Sweeper:
     def __init__(self, store: CableStore, log: Logger) -> None:
         self._store = store
         self._log: Final = log
-        self._work: ThreadResult[int] | None = None
+        self._work: ThreadResult[None] | None = None
         self._is_stopping = False
         self._has_failed = False
 
@@ -35,17 +36,15 @@ class Sweeper:
             self._work = in_thread(self._sweep)
             asyncio.wrap_future(self._work).add_done_callback(self._done)
 
-    def _sweep(self) -> int:
-        try:
-            return self._store.moderation.sweep(self._advance)
-        except _StopError:
-            return 0
+    def _sweep(self) -> None:
+        with suppress(_StopError):
+            self._store.moderation.sweep(self._advance)
 
     def _advance(self, _: int) -> None:
         if self._is_stopping:
             raise _StopError
 
-    def _done(self, work: asyncio.Future[int]) -> None:
+    def _done(self, work: asyncio.Future[None]) -> None:
         self._work = None
         error = None if work.cancelled() else work.exception()
         if error is not None and not isinstance(error, StoreClosedError):

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 from by_hand import CABAL_KEY, listening, on_loop
-from peering import HOST, memory, soon, until
+from peering import HOST, logged, memory, soon, until
 
 from cablestore import CableStore
 from cablestore.errors import NodeError, NotFoundError, StorageError
 from cablestore.peers import Address, Node, NodeSettings
 from cablestore.peers.bans import Bans, host_name
+from cablestore.peers.link import KICKED
 from cablestore.peers.peer_control import PeerControl
 
 SETTINGS = NodeSettings(cabal_key=CABAL_KEY)
@@ -88,6 +89,55 @@ async def test_an_unknown_peer_name_disconnects_nobody() -> None:
             for name in ("0", "abc", "", "nobody", "192.0.2.1"):
                 with pytest.raises(NotFoundError, match="no connected peer found"):
                     control_of(node).kick(name)
+            assert len(node.peers()) == 1
+
+
+@on_loop
+async def test_a_kicked_peer_may_connect_again() -> None:
+    with logged() as log, memory("b") as store:
+        async with listening(cabal_key=CABAL_KEY) as (node, address), Node(store, SETTINGS) as other:
+            for name in (HOST, str(address), ""):
+                link = await soon(other.connect(address))
+                await until(node.peers)
+                [peer] = node.peers()
+                by = control_of(node if name != str(address) else other)
+                found = by.kick(name or str(peer.key.hex()[:4] if peer.key else ""))
+                assert [each.is_outgoing for each in found] == [name == str(address)]
+                await soon(asyncio.shield(link.closed))
+                await until(lambda: not node.peers())
+            assert log.reasons().count(KICKED) == 3
+            assert control_of(node).bans() == {}
+
+
+@on_loop
+async def test_a_key_is_named_by_enough_digits_to_tell_the_peers_apart() -> None:
+    """The keys of these two peers begin with the same four digits."""
+    with memory("207") as one, memory("627") as two:
+        async with (
+            listening(cabal_key=CABAL_KEY) as (node, address),
+            Node(one, SETTINGS) as first,
+            Node(two, SETTINGS) as second,
+        ):
+            links = [await soon(each.connect(address)) for each in (first, second)]
+            await until(lambda: len(node.peers()) == 2)
+            keys = [peer.key.hex() for peer in node.peers() if peer.key is not None]
+            same = keys[0][: max(digits for digits in range(64) if keys[0][:digits] == keys[1][:digits])]
+            assert len(same) >= 4
+            control = control_of(node)
+            for kick in (control.kick, control.ban):
+                with pytest.raises(NotFoundError, match="the keys of several peers begin with"):
+                    kick(same)
+                with pytest.raises(NotFoundError, match="no connected peer found"):
+                    kick(keys[0][:3])  # too few digits for a key
+            with pytest.raises(NotFoundError, match="use its IP address or all 64 digits of its key"):
+                control.ban("ab" * 31)
+            [kicked] = control.kick(keys[0][: len(same) + 1])
+            assert kicked.key is not None
+            assert kicked.key.hex() == keys[0]
+            await soon(asyncio.wait([asyncio.shield(link.closed) for link in links], return_when="FIRST_COMPLETED"))
+            await until(lambda: len(node.peers()) == 1)
+            assert control.ban("ab" * 32) == ["ab" * 32]
+            assert control.ban("192.0.2.1") == ["192.0.2.1"]
             assert len(node.peers()) == 1
 
 

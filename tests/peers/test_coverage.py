@@ -126,6 +126,69 @@ def test_only_ranges_that_both_sides_compare_are_answered_without_history() -> N
     assert coverage.since(LIVE) is None
 
 
+def test_covered_posts_have_a_start_and_channels() -> None:
+    coverage = Coverage()
+    assert (coverage.is_all, coverage.from_ms) == (False, 0)
+    assert not coverage.has("default")
+    assert not coverage.reaches("default", 0)
+    for terms, is_all in (
+        (Terms(), True),
+        (Terms(from_ms=100), False),
+        (Terms(channels=frozenset(["default"])), False),
+        (Terms(from_ms=100, channels=frozenset(["default"])), False),
+    ):
+        coverage.read(terms, PLACE)
+        assert (coverage.is_all, coverage.from_ms) == (is_all, terms.from_ms)
+        assert coverage.has("default") is (coverage.since(LIVE._replace(time_start_ms=100)) is not None)
+        assert coverage.reaches("default", 100)
+        assert coverage.reaches("default", 99) is (terms.from_ms == 0)
+        assert coverage.reaches("other", 100) is (terms.channels is None)
+        coverage.known_there()
+        assert coverage.has("default")
+        assert coverage.has("other") is (terms.channels is None)
+        assert coverage.since(LIVE._replace(time_start_ms=100, time_end_ms=1)) is None  # this request is not live
+    coverage.end(failed=False)
+    assert coverage.has("default")
+    coverage.end(failed=True)
+    assert (coverage.is_all, coverage.from_ms, coverage.has("default")) == (False, 0, False)
+    assert coverage.read(Terms(until_ms=100), PLACE) == []  # there is nothing that it extends
+    assert coverage.read(Terms(), PLACE) == [SNAPSHOT]
+
+
+@on_standing_loop
+async def test_waits_count_only_the_time_without_a_comparison() -> None:
+    coverage = Coverage()
+    for wait in (coverage.shared, coverage.rest):
+        waits = asyncio.ensure_future(wait(5.0))
+        await pass_time(4.0)
+        coverage.begin()
+        await pass_time(20.0, step_s=1.0)
+        assert not waits.done()
+        coverage.end(failed=False)
+        await pass_time(4.0)
+        assert not waits.done()
+        await pass_time(2.0)
+        await soon(waits)
+    failure = asyncio.ensure_future(coverage.failure())
+    for failed in (False, True):
+        coverage.begin()
+        coverage.end(failed=failed)
+        await pass_time(20.0, step_s=1.0)
+        assert failure.done() is failed
+    waits = asyncio.ensure_future(coverage.failure())  # the failure was handled
+    await pass_time(1.0)
+    assert not waits.done()
+    coverage.end(failed=True)
+    await soon(waits)
+    coverage.end(failed=True)
+    await soon(coverage.rest(5.0))
+    waits = asyncio.ensure_future(coverage.rest(5.0))
+    await pass_time(4.0)
+    assert not waits.done()
+    await pass_time(2.0)
+    await soon(waits)
+
+
 def test_the_wait_for_both_states_ends_when_the_second_side_has_read_its_state() -> None:
     async def scenario() -> None:
         for order in (("there", "here"), ("here", "there"), ("there", "failure")):

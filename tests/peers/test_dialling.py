@@ -17,13 +17,13 @@ from by_hand import listening, on_loop, on_standing_loop
 from clock import pass_time
 from hypothesis import given
 from hypothesis import strategies as st
-from peering import HOST, Log, logged, memory, until
+from peering import HOST, Log, logged, memory, soon, until
 from serving import HERE, Served, cablestore
 from waiting import wait_until
 
 from cablestore import limits
 from cablestore.peers import Address, Node, NodeSettings
-from cablestore.peers.dialling import Dial
+from cablestore.peers.dialling import Dial, Dials
 
 NEVER: Final[dict[str, Any]] = {"first_retry_s": 86_400.0, "longest_retry_s": 86_400.0}
 """Settings of a node that does not retry by itself during the test."""
@@ -141,6 +141,78 @@ def test_a_users_request_resets_the_pauses_after_any_number_of_network_changes(b
     attempts.now_s += limits.LONGEST_RETRY_S
     attempts.dial.network_changed()
     assert attempts.fail() == limits.FIRST_RETRY_S
+
+
+def test_pauses_have_exact_bounds() -> None:
+    """WORKING_S, BROKEN_RETRY_S, EARLY_RETRY_EVERY_S: the random part is at most half of a pause."""
+    attempts = Attempts(spread=0.0)
+    assert [attempts.fail() for _ in range(3)] == [limits.FIRST_RETRY_S * part for part in (0.5, 1.0, 2.0)]
+    assert attempts.work(limits.WORKING_S) == limits.BROKEN_RETRY_S / 2
+    assert [attempts.fail() for _ in range(2)] == [limits.FIRST_RETRY_S / 2, limits.FIRST_RETRY_S]
+    assert attempts.dial.ended("", limits.BROKEN_RETRY_S / 4, 60.0, max) == limits.BROKEN_RETRY_S
+    attempts.dial.connected()
+    attempts.now_s += limits.WORKING_S
+    assert attempts.dial.ended("", limits.BROKEN_RETRY_S / 4, 60.0, max) == limits.BROKEN_RETRY_S / 4
+    attempts.dial.network_changed()
+    assert attempts.fail() == limits.FIRST_RETRY_S / 2
+    attempts.now_s += limits.LONGEST_RETRY_S - 1
+    attempts.dial.network_changed()
+    assert attempts.fail() > limits.FIRST_RETRY_S / 2
+
+
+@on_standing_loop
+async def test_events_end_the_pauses_of_disconnected_peers() -> None:
+    """EARLY_RETRY_EVERY_S: a peer that returns causes one early attempt at the others."""
+    clock = asyncio.get_running_loop().time
+    dials = Dials(clock, max)
+    one, other = (dials.add(Address(HOST, port), only_reconciles=port == 2) for port in (1, 2))
+    states = [(state.address.port, state.only_reconciles, state.again_in_s) for state in dials.states()]
+    assert states == [(1, False, 0.0), (2, True, 0.0)]
+
+    async def is_ended_by(event: Callable[[], object]) -> bool:
+        one.ended("no answer", 8.0, 60.0, max)
+        pause = asyncio.ensure_future(one.pause(8.0))
+        await asyncio.sleep(0)
+        await pass_time(2.0, step_s=0.5)
+        state = dials.states()[0]
+        assert (state.reason, state.is_connected, state.again_in_s) == ("no answer", False, 6.0)
+        event()
+        await pass_time(1.0, step_s=0.5)
+        is_ended = pause.done()
+        await pass_time(5.0, step_s=0.5)
+        assert pause.done()
+        assert dials.states()[0].again_in_s == 0.0
+        return is_ended
+
+    def other_returns() -> None:
+        for reason in ("lost", "no answer"):
+            other.ended(reason, 1.0, 60.0, max)
+        dials.connected(other)
+
+    def other_reconnects() -> None:
+        other.ended("lost", 1.0, 60.0, max)
+        dials.connected(other)
+
+    assert not await is_ended_by(lambda: None)
+    for event in (dials.retry_now, dials.network_changed, dials.network_changed, other_returns):
+        assert await is_ended_by(event)
+    assert dials.states()[1].is_connected
+    assert 8.0 < limits.EARLY_RETRY_EVERY_S < 16.0
+    assert not await is_ended_by(other_returns)  # 8 s after the last time
+    assert await is_ended_by(other_returns)  # 16 s after it
+    await pass_time(16.0, step_s=0.5)
+    assert not await is_ended_by(other_reconnects)  # it was reachable before
+    one.connected()
+    for event in (dials.retry_now, dials.network_changed, other_returns):
+        event()
+    one.ended("lost", 8.0, 60.0, max)
+    pause = asyncio.ensure_future(one.pause(8.0))  # events while it was connected do not end it
+    await pass_time(4.0)
+    assert not pause.done()
+    dials.remove(other)
+    dials.retry_now()
+    await soon(pause)
+    assert [state.address.port for state in dials.states()] == [1]
 
 
 # --- a node ---------------------------------------------------------------------------------------

@@ -6,6 +6,8 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from by_hand import CABAL_KEY, on_loop
@@ -19,6 +21,7 @@ from cablestore import CableStore
 from cablestore.index.log_position import LogPosition
 from cablestore.peers import Address, Node, NodeSettings, PeerInStep
 from cablestore.peers.agreement import Agreement
+from cablestore.peers.in_step import Agreements
 from cablestore.reconcile.messages import CHANGED, EQUAL
 
 ONCE = NodeSettings(reconcile_every_s=600, reconcile_delay_ms=20)
@@ -180,6 +183,76 @@ def compare(ours: Side, theirs: Side) -> None:
     theirs.compare()
     ours.compare()
     theirs.inbox += ours.agreement.claim(is_certain=True)
+
+
+PLACE, LATER = LogPosition("db", 1, b""), LogPosition("db", 2, b"")
+
+
+def test_a_side_tells_its_peer_of_a_change_only_if_it_claimed_to_be_equal() -> None:
+    for claims in (False, True):
+        changed = [CHANGED] if claims else []
+        for end in (
+            lambda agreement: agreement.changed(LATER),
+            lambda agreement: agreement.compared(PLACE, LATER),
+            lambda agreement: agreement.compared(LATER, LATER),
+            Agreement.failed,
+        ):
+            agreement = Agreement()
+            assert (agreement.is_in_step(PLACE), agreement.has_place) == (None, False)
+            assert agreement.claim(is_certain=True) == agreement.changed(PLACE) == []
+            assert agreement.compared(PLACE, PLACE) == []
+            assert (agreement.is_in_step(PLACE), agreement.has_place) == (None, True)
+            if claims:
+                assert agreement.claim(is_certain=False) == [EQUAL]
+                assert agreement.is_in_step(PLACE) is None
+            assert agreement.peer_is_equal(PLACE, answers=False) == agreement.changed(PLACE) == []
+            assert (agreement.is_in_step(PLACE), agreement.is_in_step(LATER)) == (True, False)
+            assert not agreement.ended.is_set()
+            assert end(agreement) == changed
+            assert agreement.ended.is_set()
+            assert agreement.is_in_step(PLACE) is agreement.is_in_step(LATER) is False
+            assert agreement.failed() == []  # the peer knows it
+
+
+def test_the_answer_to_a_peer_that_is_equal_depends_on_the_own_store() -> None:
+    agreement = Agreement()
+    for answers in (False, True):
+        assert agreement.peer_is_equal(PLACE, answers=answers) == ([CHANGED] if answers else [])
+    assert agreement.is_in_step(PLACE) is None
+    agreement.compared(PLACE, PLACE)
+    assert agreement.peer_is_equal(LATER, answers=True) == [CHANGED]
+    assert agreement.is_in_step(PLACE) is None
+    assert agreement.peer_is_equal(PLACE, answers=True) == [EQUAL]
+    assert agreement.is_in_step(PLACE) is True
+    assert agreement.changed(LATER) == [CHANGED]
+    agreement.compared(LATER, LATER)
+    assert agreement.is_in_step(LATER) is False
+    assert agreement.claim(is_certain=True) == [EQUAL]
+    assert agreement.is_in_step(LATER) is True
+    agreement.peer_changed()
+    assert (agreement.is_in_step(LATER), agreement.has_place) == (False, False)
+    assert agreement.failed() == []
+    unsure = Agreement()
+    assert unsure.failed() == []
+    assert unsure.is_in_step(PLACE) is False
+
+
+def test_a_write_after_the_end_of_the_loop_does_not_fail() -> None:
+    """A node whose loop was closed cannot stop watching the store."""
+    link: Any = SimpleNamespace(agreement=Agreement(), notify_step=lambda: None)
+    with memory("a") as store:
+
+        async def main() -> Agreements:
+            async with Node(store) as node:
+                agreements = Agreements(node.parts.context, [link])
+                agreements.compared(link, store.parts.engine.place, is_complete=False, sent_posts=False)
+                return agreements
+
+        agreements = asyncio.run(main())
+        assert link.agreement.has_place
+        store.post("default", "x")
+        store.post("default", "y")
+        agreements.close()
 
 
 STEP = st.tuples(st.integers(0, 1), st.sampled_from(["change", "check", "take", "compare", "recent", "receive"]))

@@ -14,7 +14,7 @@ from peering import HOST, Log, logged, memory, soon, until
 from cablestore import limits
 from cablestore.errors import NodeError
 from cablestore.peers import Address, Node, NodeSettings
-from cablestore.peers.key_warnings import KeyWarnings
+from cablestore.peers.key_warnings import KeyWarnings, probable_cause
 
 OTHER_KEY = bytes(reversed(CABAL_KEY))
 RETRIES = 3
@@ -99,6 +99,22 @@ async def test_an_unknown_frame_is_not_a_valid_message_of_the_reconciliation_por
                 writer.close()
                 await until(lambda number=number: len(log.reasons()) == number)  # type: ignore[misc] # the argument has its default
         assert {peer: len(reasons) for peer, reasons in warnings(log).items()} == {HOST: 1}
+
+
+def test_the_probable_cause_depends_on_the_own_key_and_the_received_bytes() -> None:
+    known = {
+        (is_ours, has_key, received): probable_cause(is_ours=is_ours, has_key=has_key, received_size_bytes=received)
+        for is_ours in (False, True)
+        for has_key in (False, True)
+        for received in (0, 1)
+    }
+    for has_key in (False, True):
+        assert known[False, has_key, 0] == ""
+        assert known[False, has_key, 1] == known[True, has_key, 1]
+    assert known[True, True, 1] == "the peer probably has no cabal key, and this node has one"
+    assert known[True, True, 0].startswith("the peer probably has another cabal key or none")
+    here = "the peer probably has a cabal key, and this node has none"
+    assert (known[True, False, 1], known[True, False, 0]) == (here, f"{here}; or it accepts no more connections")
 
 
 def test_warnings_are_remembered_for_a_limited_number_of_peers(monkeypatch: pytest.MonkeyPatch) -> None:

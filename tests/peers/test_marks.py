@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from by_hand import on_loop
+from by_hand import on_loop, on_standing_loop
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from peering import QUICK, memory, paired, run, visit
+from peering import QUICK, memory, paired, run, until, visit
 from people import ANN, BOB, START_MS, raws
 from serving import HERE, Served, cablestore
 from stores import scratch_folder
@@ -21,6 +21,7 @@ from cablestore import CableStore
 from cablestore.backup import backup, restore
 from cablestore.index.log_position import LogPosition
 from cablestore.peers import Node
+from cablestore.peers.mark_saver import MarkSaver
 from cablestore.peers.sync_state import SyncMark, SyncState
 from cablestore.store.closed import ClosedStore, locked_folder
 from cablestore.store.options import system_clock_ms
@@ -142,6 +143,31 @@ async def test_a_pass_during_which_posts_are_lost_leaves_no_mark(tmp_path: Path)
             store.ingest(raws(*TEXTS))
             await asyncio.to_thread(store.rebuild)
             assert (await node.parts.context.current_marks()).epoch != begun
+
+
+@on_standing_loop
+async def test_changed_marks_are_saved_when_a_pause_has_ended(tmp_path: Path) -> None:
+    with CableStore.open(tmp_path) as store:
+        async with Node(store, QUICK) as node:
+            marks, loop = node.parts.context.marks, asyncio.get_running_loop()
+            saver = MarkSaver(node.parts.context)
+
+            def saved() -> SyncMark | None:
+                return SyncState(tmp_path).get("peer", "default")
+
+            marks.put("peer", "default", SyncMark(0, 1, 1))
+            saver.check(loop.time())
+            await until(lambda: saved() == SyncMark(0, 1, 1))
+            marks.put("peer", "default", SyncMark(0, 2, 2))
+            saver.check(loop.time() - 1)
+            await asyncio.to_thread(lambda: None)
+            assert saved() == SyncMark(0, 1, 1)
+
+            def is_saved() -> bool:
+                saver.check(loop.time())
+                return saved() == SyncMark(0, 2, 2)
+
+            await until(is_saved)
 
 
 # --- any history -------------------------------------------------------------------------------

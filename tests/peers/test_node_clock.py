@@ -192,3 +192,21 @@ def test_too_many_early_posts_are_requested_from_peers_again() -> None:
     assert len(early) == limits.MAX_EARLY_POSTS
     assert early.take_due(1000 + limits.MAX_EARLY_POSTS - 1).are_complete
     assert not early.take_due(1000 + limits.MAX_EARLY_POSTS).are_complete
+    assert early.take_due(1001 + limits.MAX_EARLY_POSTS).are_complete
+
+
+def test_the_first_of_further_early_posts_decides_when_channels_are_requested() -> None:
+    early: EarlyPosts[str] = EarlyPosts(1)
+    for number, due_ms in enumerate((10, 30, 20, 40)):
+        early.reject(digest(number), due_ms, "peer")
+    assert [early.take_due(now_ms).are_complete for now_ms in (10, 19, 20, 21)] == [True, True, False, True]
+
+
+def test_a_limited_number_of_peers_is_remembered_for_an_early_post() -> None:
+    """OFFERS_REMEMBERED."""
+    early: EarlyPosts[int] = EarlyPosts()
+    assert not early.is_early(digest(0), 0)
+    early.reject(digest(0), 10, None)
+    for sender in (0, *range(limits.OFFERS_REMEMBERED + 3)):
+        assert early.is_early(digest(0), sender)
+    assert early.take_due(10).hashes == {sender: [digest(0)] for sender in range(limits.OFFERS_REMEMBERED + 1)}

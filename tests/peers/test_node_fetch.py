@@ -272,6 +272,26 @@ def test_a_page_has_the_latest_named_size() -> None:
         assert (page.limit, page.end_ms) == (expected, last_ms + 1)
 
 
+def test_all_the_rest_is_requested_after_a_page_whose_end_is_unknown() -> None:
+    for times_ms in ((None, 5), (5, None), (None, None)):
+        page = Paging(0, 1_000, 100)
+        assert not page.is_last(100)
+        page.turn([bytes((number,)) for number in range(100)], *times_ms)
+        assert (page.limit, page.start_ms, page.end_ms) == (0, 0, 1_000)
+        assert page.is_last(100)
+
+
+@pytest.mark.parametrize(
+    ("count", "largest", "is_last"), [(0, 0, True), (63, 0, True), (64, 0, False), (99, 64, False)]
+)
+def test_a_short_page_is_the_last_unless_the_peer_has_short_pages(count: int, largest: int, is_last: bool) -> None:
+    page = Paging(0, 1_000, 100)
+    page.is_last(largest)
+    assert page.is_last(count) is is_last
+    assert not page.is_last(100)
+    assert page.is_last(99)  # of a peer whose pages have a hundred hashes
+
+
 def test_max_page_hashes_limits_the_growth_of_pages() -> None:
     """MAX_PAGE_HASHES: pages of one timestamp grow to it. Longer ones are accepted."""
     page = Paging(0, 1_000, 4_096)

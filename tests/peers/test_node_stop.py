@@ -71,6 +71,15 @@ def test_a_stop_does_not_wait_for_posts_sent_before_their_announcement() -> None
     assert announced.is_recent(0.0)
     announced.note_sent(link, [b"late"])
     assert not announced.is_recent(0.0)
+    announced.note_announced(link, [b"early", b"later"], 2.0)
+    assert (announced.is_recent(1.9), announced.is_recent(2.0)) == (True, False)
+    announced.note_announced(link, [b"latest"], 3.0)
+    announced.note_sent(link, [b"latest"])
+    assert not announced.is_recent(2.0)
+    announced.forget(link)
+    assert not announced.is_recent(0.0)
+    announced.note_announced(link, [b"early"], 1.0)
+    assert announced.is_recent(0.0)  # a new connection of the peer may not have received it
 
 
 def test_a_peer_that_asks_while_the_node_stops_is_answered() -> None:

@@ -103,6 +103,32 @@ def test_a_time_range_is_kept_while_posts_move() -> None:
     assert left.next == shorter
 
 
+def test_a_broken_range_is_divided_by_four_and_each_complete_range_doubles_the_next() -> None:
+    marks = SyncState(None)
+    left, quarter_ms = time_ranges(marks), NOW_MS // 4
+    left.broke(has_moved=False)
+    assert left.next == Terms(from_ms=NOW_MS - quarter_ms)
+    left.done()
+    assert left.next == Terms(from_ms=NOW_MS - 3 * quarter_ms, until_ms=NOW_MS - quarter_ms)
+    assert not left.was_begun
+    left.broke(has_moved=False)  # the link lasted for one range
+    assert left.next == Terms(from_ms=NOW_MS - 3 * quarter_ms, until_ms=NOW_MS - quarter_ms)
+    again = time_ranges(marks)
+    assert (again.next, again.was_begun, again.is_void) == (left.next, True, False)
+    marks.clear()
+    assert again.is_void
+    again.broke(has_moved=False)
+    again.done()
+    assert time_ranges(marks).next == ALL  # posts of these ranges may have been lost
+
+
+def test_the_shortest_range_is_a_millisecond() -> None:
+    left = time_ranges(SyncState(None), Terms(from_ms=NOW_MS - 3))
+    for _ in range(3):
+        left.broke(has_moved=False)
+        assert left.next == Terms(from_ms=NOW_MS - 1)
+
+
 def test_an_uninterrupted_reconciliation_takes_one_conversation() -> None:
     left = time_ranges(SyncState(None))
     assert left.next == ALL

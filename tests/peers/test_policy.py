@@ -53,6 +53,28 @@ WRONG = {
 """Invalid files, and what the error names."""
 
 
+@pytest.mark.parametrize(
+    ("key", "most"),
+    [("posts]\nmax-size", 262_144), ("authors]\nposts-per-minute", 10**9), ("peers]\nposts-per-minute", 10**9)],
+)
+def test_numbers_are_accepted_up_to_their_limits(key: str, most: int) -> None:
+    for number in (1, most):
+        assert parse_policy(f"[{key} = {number}").has_rules
+    for number in (0, -1, most + 1):
+        with pytest.raises(ValueError, match=f"= {number}: expected a whole number from 1 to {most}"):
+            parse_policy(f"[{key} = {number}")
+
+
+def test_a_long_value_is_shown_in_part() -> None:
+    for size, end in ((57, "x'"), (59, "...")):
+        with pytest.raises(ValueError, match=r"invalid authors\.deny") as found:
+            parse_policy(f'[authors]\ndeny = "{"x" * (size + 1)}"')
+        assert str(found.value).partition(":")[0].endswith(end)
+    assert parse_policy(f'[peers]\ndeny = ["{"x" * 63}"]').peers.deny == {"x" * 63}
+    with pytest.raises(ValueError, match="expected an IP address, a host name or 64 hex digits"):
+        parse_policy(f'[peers]\ndeny = ["{"x" * 64}"]')
+
+
 def test_names_have_one_spelling_and_limits_have_defaults() -> None:
     policy = parse_policy(WHOLE)
     assert [*policy.authors.allow, *policy.authors.deny] == [KEY, OTHER]

@@ -18,6 +18,7 @@ from people import ANN, BOB, raws
 from cablestore import CableStore, Post, StoreOptions, limits
 from cablestore.files import disk_usage
 from cablestore.peers import Node, NodeSettings
+from cablestore.peers.quota import QuotaLimits
 from cablestore.remote.checkpoint import checkpoint
 
 CHOICE = random.Random(__name__)
@@ -155,6 +156,98 @@ async def test_at_the_quota_actions_are_accepted_and_texts_are_not() -> None:
             await net.link(node, net.nodes[0])
             await until(lambda: held(node, (action,)) == [True] and rejected(node) == 1)
             assert held(node, (text,)) == [False]
+            await net.stop(node)
+
+
+@on_loop
+async def test_the_states_begin_at_exact_sizes() -> None:
+    with on_disk() as store:
+        async with network() as net:
+            node = await net.add(store, replace(QUICK, max_store_size_bytes=100_000_000))
+            quota, margin = node.parts.quota, int(100_000_000 * limits.QUOTA_MARGIN)
+            assert quota.room_bytes is not None
+            assert size_of(store) == 100_000_000 - quota.room_bytes
+            for room, state in (
+                (margin + 1, "ok"),
+                (margin, "near"),
+                (1, "near"),
+                (0, "full"),
+                (1 - margin, "full"),
+                (-margin, "exceeded"),
+            ):
+                quota.accept(0, quota.room_bytes - room)
+                assert (quota.room_bytes, quota.state) == (room, state)
+            quota.accept(2, 5)
+            assert quota.room_bytes == -margin - 2_005  # the rows of a post are about as large as a short text
+            await until(lambda: quota.state == "ok")  # it was measured again
+            await net.stop(node)
+
+
+@on_loop
+async def test_a_state_ends_when_a_reserve_is_free() -> None:
+    """Near the quota, only texts of joined channels are accepted."""
+    with on_disk() as store:
+        store.join("default")
+        async with network() as net:
+            node = await net.add(store, replace(QUICK, max_store_size_bytes=100_000_000))
+            quota = node.parts.quota
+            used = size_of(store)
+
+            async def state_with(room: int) -> str:
+                quota.change(QuotaLimits(used + room))
+                await quota.measure()
+                assert quota.room_bytes == room
+                return quota.state
+
+            margin = int(used * limits.QUOTA_MARGIN)
+            reserve = int((used + margin // 16) * limits.QUOTA_MARGIN) // 16
+            states = [await state_with(room) for room in (1, 0, 1, reserve, reserve + 2, 0, -margin, 0, reserve + 2)]
+            assert states == ["near", "full", "full", "full", "near", "full", "exceeded", "full", "near"]
+            joined, other = (BOB.text(name, "x", at=NOW_MS) for name in ("default", "other"))
+            assert [quota.rejects(text, None, NOW_MS) for text in (other, joined)] == [True, False]
+            assert await state_with(100_000_000) == "ok"
+            quota.change(QuotaLimits())
+            await quota.measure()
+            assert (quota.state, quota.room_bytes) == ("off", None)
+            assert not quota.rejects(other, None, NOW_MS)
+            await net.stop(node)
+
+
+@on_loop
+async def test_an_address_has_an_exact_share_each_day() -> None:
+    """QUOTA_SHARE, QUOTA_NEWEST_MS: rejected posts are not charged."""
+    with on_disk() as store:
+        store.join("default")
+        async with network() as net:
+            node = await net.add(store, replace(QUICK, max_store_size_bytes=10_000_000))
+            quota, margin = node.parts.quota, int(10_000_000 * limits.QUOTA_MARGIN)
+            now_ms = NOW_MS - NOW_MS % 86_400_000
+            old, new = (
+                ANN.text("default", "x" * 3_000, at=now_ms - limits.QUOTA_NEWEST_MS + more_ms) for more_ms in (0, 1)
+            )
+            assert not quota.rejects(old, "192.0.2.1", now_ms)
+            quota.accept(0, (quota.room_bytes or 0) - margin // 2)
+            before = quota.room_bytes or 0
+            assert quota.rejects(old, None, now_ms)
+            assert quota.room_bytes == before
+            posts = int(margin * limits.QUOTA_SHARE) // len(new.raw)
+            assert 1 < posts < 50
+            for address in ("192.0.2.1", "192.0.2.2"):
+                found = [quota.rejects(new, address, now_ms) for _ in range(posts + 2)]
+                assert found == [False] * posts + [True] * 2
+                smaller = BOB.join("default", at=now_ms)
+                assert quota.rejects(smaller, address, now_ms) is (
+                    posts * len(new.raw) + len(smaller.raw) > margin * limits.QUOTA_SHARE
+                )
+            assert not quota.rejects(new, None, now_ms)
+            charged = (2 * posts + 1) * (len(new.raw) + 1_000)
+            assert before - (quota.room_bytes or 0) - charged in (0, 2 * (len(smaller.raw) + 1_000))
+            tomorrow_ms = now_ms + 86_400_000
+            assert quota.rejects(smaller, "192.0.2.1", tomorrow_ms - 1) is quota.rejects(smaller, "192.0.2.2", now_ms)
+            later = ANN.text("default", "x" * 3_000, at=tomorrow_ms)
+            assert [quota.rejects(later, "192.0.2.1", tomorrow_ms) for _ in range(posts + 1)] == [False] * posts + [
+                True
+            ]
             await net.stop(node)
 
 

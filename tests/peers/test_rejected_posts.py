@@ -19,7 +19,9 @@ def test_the_number_of_remembered_posts_is_limited() -> None:
 
 def test_the_oldest_posts_are_removed_first_and_a_reason_can_be_removed() -> None:
     rejected = RejectedPosts(max_posts=3)
+    epochs = [rejected.epoch]
     assert not rejected.forget()
+    epochs.append(rejected.epoch)
     for number in range(5):
         reason = RejectionReason.QUOTA if number % 2 else RejectionReason.AUTHOR
         rejected.add(bytes([number]), reason)
@@ -28,5 +30,7 @@ def test_the_oldest_posts_are_removed_first_and_a_reason_can_be_removed() -> Non
     assert rejected.forget(RejectionReason.QUOTA)
     assert (rejected.reason(b"\x03"), rejected.reason(b"\x04")) == (None, RejectionReason.AUTHOR)
     assert rejected.forget()
+    epochs.append(rejected.epoch)
     assert not rejected.forget()
     assert len(rejected) == 0
+    assert epochs == sorted(set(epochs))  # a judgement from before any of these changes is outdated

@@ -1,0 +1,117 @@
+"""Fetching: which posts are requested again after a peer did not deliver them, and how many at once."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from by_hand import ByHand, listening, on_loop
+from peering import Keeper, raw_peer, soon, until
+from people import ANN
+
+from cablestore import limits
+from cablestore.index.verdict import Outcome, Verdict
+from cablestore.protocol.message import PostRequest
+
+HASHES = [bytes((number,)) * 32 for number in range(6)]
+
+
+@on_loop
+async def test_posts_that_no_peer_has_are_requested_from_a_limited_number_of_peers() -> None:
+    """OFFERS_REMEMBERED."""
+    async with listening(channels=None) as (node, address):
+        fetches = node.parts.sync.fetches
+        fetches.remember(HASHES)
+        fetches.remember(HASHES[:1])
+        fetches.forget(HASHES[4:])
+        for number in range(limits.OFFERS_REMEMBERED + 2):
+            post = ANN.text("default", f"{number}")
+            peer = await raw_peer(address, Keeper, posts=[post])
+            await until(lambda post=post: node.store.get(post.hash))  # type: ignore[misc] # the argument has its default
+            asked = {digest for request in peer.requests_of(PostRequest) for digest in request.hashes}
+            missing = HASHES[:4] if number <= limits.OFFERS_REMEMBERED else []
+            assert asked == {post.hash, *missing}
+            await peer.close()
+
+
+@on_loop
+async def test_rejected_posts_are_remembered_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MAX_PENDING_HASHES_PER_PEER, MAX_HASHES_REMEMBERED: the oldest are forgotten first."""
+    monkeypatch.setattr(limits, "MAX_PENDING_HASHES_PER_PEER", 2)
+    monkeypatch.setattr(limits, "MAX_HASHES_REMEMBERED", 2)
+    async with listening(channels=None) as (node, address):
+        fetches = node.parts.sync.fetches
+        for verdict in (Verdict.MALFORMED, Verdict.BLOCKED):
+            for digest in HASHES[:3]:
+                fetches.reject(Outcome(digest, verdict))
+            assert [fetches.is_useless(digest) for digest in HASHES[:4]] == [False, True, True, False]
+        fetches.reject(Outcome(HASHES[5], Verdict.DROPPED))
+        assert fetches.is_useless(HASHES[5])
+        fetches.admit_again()
+        assert not fetches.is_useless(HASHES[5])
+        assert fetches.is_useless(HASHES[2])  # it is malformed for ever
+        fetches.remember([HASHES[0], HASHES[2], HASHES[3]])
+        peer = await raw_peer(address, Keeper, posts=[])
+        await until(lambda: peer.requests_of(PostRequest))
+        assert peer.requests_of(PostRequest)[0].hashes == (HASHES[3],)  # HASHES[2] is useless
+        await peer.close()
+
+
+@on_loop
+async def test_a_post_is_on_its_way_until_it_is_stored() -> None:
+    async with listening(channels=None) as (node, address):
+        fetches, post = node.parts.sync.fetches, ANN.text("default", "x" * 200)
+        link = await (await ByHand.connect(address)).known_to(node)
+        assert not fetches.is_on_its_way(post.hash)
+        assert fetches.pending.offer(link, [post.hash]) == []
+        assert fetches.is_on_its_way(post.hash)
+        before = fetches.post_size_bytes
+        fetches.note_received(link, post.raw)
+        assert post.hash in link.received_posts
+        assert fetches.is_on_its_way(post.hash)
+        assert len(fetches.pending) == 0
+        assert fetches.post_size_bytes == before + (len(post.raw) - before) / 64
+        fetches.settled(post.hash)
+        assert not fetches.is_on_its_way(post.hash)
+
+
+@on_loop
+async def test_requests_and_pages_are_as_long_as_the_link_allows() -> None:
+    """FLOW_FIRST_SIZE_BYTES, FETCHES_OPEN, FETCH_POSTS, FETCH_POSTS_LEAST, PAGE_HASHES_LEAST."""
+    async with listening() as (node, address):
+        link = await (await ByHand.connect(address)).known_to(node)
+        fetches = node.parts.sync.fetches
+        fetch = fetches.begin(link)
+        for post_size_bytes, posts in ((1.0, limits.FETCH_POSTS), (40.96, 50), (10_000.0, limits.FETCH_POSTS_LEAST)):
+            fetches.post_size_bytes = post_size_bytes
+            assert fetch.page_hashes == 2 * limits.FETCHES_OPEN * posts
+        assert fetch.page_hashes >= limits.PAGE_HASHES_LEAST
+        fetches.lost(link)
+
+
+@on_loop
+async def test_waits_for_posts_end_with_the_peer() -> None:
+    async with listening() as (node, address):
+        link = await (await ByHand.connect(address)).known_to(node)
+        fetches = node.parts.sync.fetches
+        fetch = fetches.begin(link)
+        assert fetches.pending.offer(link, HASHES) == []
+        waits = [asyncio.create_task(fetch.landed([digest])) for digest in HASHES[:4]]
+        await asyncio.sleep(0)
+        for number in (0, 1):
+            waits[number].cancel()
+        await asyncio.wait(waits[:2])
+        fetches.settled(HASHES[0])
+        fetches.settled(HASHES[2])
+        await asyncio.wait(waits[2:3])
+        assert not waits[3].done()
+        assert len(fetches) == 1
+        fetches.lost(link)
+        await soon(waits[3])
+        assert len(fetches) == len(fetches.pending) == 0
+        await soon(fetch.landed(HASHES))
+        await soon(fetch.drained())
+        await soon(fetch.has_room())
+        fetch.offer_soon(HASHES)
+        await soon(fetch.looked_up())  # nothing is looked up for a lost peer
+        assert (fetch.take_failed(), fetch.take_overflow()) == (0, False)
