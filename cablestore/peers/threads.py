@@ -1,4 +1,4 @@
-"""The threads of a node: one reads the store, one stores posts, one follows the arrival log.
+"""The threads of a node: one reads the store, and one stores posts.
 
 The event loop never accesses the store. Jobs go to a thread through a queue. Their results return to the loop in
 batches, because waking the loop costs more than most answers.
@@ -7,7 +7,6 @@ batches, because waking the loop costs more than most answers.
 from __future__ import annotations
 
 import asyncio
-import logging
 import queue
 import threading
 import time
@@ -18,24 +17,18 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from cablestore import limits
 from cablestore.aio.threads import on_loop
-from cablestore.errors import CableStoreError, CorruptStoreError, StoreClosedError
+from cablestore.errors import CableStoreError, StoreClosedError
 from cablestore.index.reader import Reader, SnapshotReader
 from cablestore.index.verdict import Outcome
 from cablestore.interruptible import in_thread
-from cablestore.peers.live_changes import MAX_ENTRIES, LiveChange, changes_of
 from cablestore.peers.policy_keeper import PolicyKeeper
 from cablestore.store.following import read_again
 from cablestore.store.store import CableStore
 
-_LOG: Final = logging.getLogger("cablestore.node")
 _MOST_JOBS: Final = 64
 """Maximum number of jobs that share a snapshot and return to the loop together."""
 _MOST_ROUNDS: Final = 8
 """Maximum number of loop iterations in which jobs wait for further jobs."""
-_SKIP_S: Final = 0.05
-"""Pause between two checks of the log while no peer is connected."""
-_RETRY_S: Final = 1.0
-"""Pause after a temporary failure to read changes, such as too many open files."""
 _SHORT_S: Final = 0.0005
 
 T = TypeVar("T")
@@ -349,102 +342,3 @@ class WriteThread:
                 future.set_exception(found)
             else:
                 future.set_result(None if found is None else found[begin:at])
-
-
-class FeedThread:
-    """The thread that follows the arrival log and passes changes for peers to the loop.
-
-    `wants` returns True if peers are connected. Entries are skipped while no peers are connected, or if damaged.
-    """
-
-    has_skipped = False
-    """True if entries were skipped since this was last set to False."""
-
-    def __init__(
-        self,
-        store: CableStore,
-        loop: asyncio.AbstractEventLoop,
-        wants: Callable[[], bool],
-        state_channels: Callable[[], frozenset[str]],
-        deliver: Callable[[list[LiveChange]], None],
-    ) -> None:
-        self._store = store
-        self._engine = store.parts.engine
-        self._loop = loop
-        self._wants = wants
-        self._state_channels = state_channels
-        self._deliver = deliver
-        self._ends = threading.Event()
-        self._woken = threading.Event()
-        """Set after each write, and when the thread must end."""
-        self._unwatch = store.watch(self._woken.set)
-        self._after = self.reached = store.last_sequence
-        """Last entry that was read or skipped, and last entry whose changes were passed to the loop or skipped."""
-        self.failure = ""
-        """Why changes cannot be announced, or why some changes were skipped. Connected peers do not receive skipped
-        changes."""
-        self._has_lost = False
-        self._thread = threading.Thread(target=self._work, name="cablestore-feed", daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        """End the thread."""
-        self._ends.set()
-        self._unwatch()
-        self._woken.set()
-        self._thread.join()
-
-    def _work(self) -> None:
-        while True:
-            self._woken.clear()  # before the checks, so that no event is missed
-            if self._ends.is_set() or self._engine.is_closed:
-                return
-            try:
-                self._step()
-            except StoreClosedError:  # a rebuild may have closed only the snapshot
-                continue
-            except CableStoreError as error:
-                self._note(error)
-                self._ends.wait(_RETRY_S)
-
-    def _step(self) -> None:
-        # Read this before `wants`: a peer that connects later requests the posts of these entries itself.
-        last = self._engine.next_sequence - 1
-        if last <= self._after:
-            self._woken.wait()
-            return
-        if not self._wants():
-            self._after = self.reached = last
-            self.has_skipped = True
-            self._ends.wait(_SKIP_S)
-            return
-        try:
-            self._announce(MAX_ENTRIES)
-        except CorruptStoreError:
-            self._announce_singly(last)
-        if not self._has_lost:
-            self.failure = ""
-
-    def _announce(self, most: int) -> None:
-        own_key = self._store.public_key
-        with self._engine.reading() as reader:
-            found, self._after = changes_of(reader, self._after, self._state_channels(), own_key, most)
-        if found:
-            on_loop(self._loop, self._deliver, found)
-        self.reached = self._after
-
-    def _announce_singly(self, last: int) -> None:
-        """Announce the changes of the entries up to `last`, entry by entry. Skip entries that cannot be read."""
-        while self._after < last and not self._ends.is_set():
-            try:
-                self._announce(1)
-            except CorruptStoreError as error:
-                self._note(error)
-                self._has_lost = True
-                self._after = self.reached = self._after + 1
-
-    def _note(self, error: CableStoreError) -> None:
-        """Log an error, unless it repeats the last error: each of a thousand entries may cause it."""
-        if self.failure != str(error):
-            self.failure = str(error)
-            _LOG.error("cannot announce new posts to peers", extra={"reason": self.failure})
