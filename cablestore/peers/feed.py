@@ -83,13 +83,14 @@ class Feed:
                 self.has_skipped = True
                 return
             try:
-                await self._announce(_MAX_ENTRIES)
+                self._announce(*await self._read(_MAX_ENTRIES))
             except CorruptStoreError:
                 await self._announce_singly(last)
             if not self._has_lost:
                 self.failure = ""
 
-    async def _announce(self, most: int) -> None:
+    def _read(self, most: int) -> asyncio.Future[tuple[list[LiveChange], int]]:
+        """Begin to read the changes of the next entries, up to `most`. The result includes the number of the last entry."""
         read = partial(
             changes_of,
             after=self.reached,
@@ -97,16 +98,19 @@ class Feed:
             own_key=self._context.store.public_key,
             most=most,
         )
-        found, reached = await self._context.reads.begin(read)
-        if found:
-            self._context.loop.call_soon(self._deliver, found)  # an error there does not end this task
-        self.reached = reached
+        return self._context.reads.begin(read)
+
+    def _announce(self, changes: list[LiveChange], last: int) -> None:
+        """Deliver the changes of the entries up to `last`."""
+        if changes:
+            self._context.loop.call_soon(self._deliver, changes)  # an error there does not end the task
+        self.reached = last
 
     async def _announce_singly(self, last: int) -> None:
         """Announce the changes of the entries up to `last`, entry by entry. Skip entries that cannot be read."""
         while self.reached < last:
             try:
-                await self._announce(1)
+                self._announce(*await self._read(1))
             except CorruptStoreError as error:
                 self._note(error)
                 self._has_lost = True

@@ -45,17 +45,14 @@ class Stopwatch:
         self, clock: Callable[[], float] = time.perf_counter, spent: Callable[[], float] = time.thread_time
     ) -> None:
         """Start measuring. `clock` returns the time, `spent` the CPU time of the thread, both in seconds."""
-        self._clock = clock
+        self.begin: Final = clock
+        """Returns the argument for `spent_s`."""
         self._spent = spent
         self._spent_before_s = spent()
 
-    def begin(self) -> float:
-        """Return the argument for `spent_s`."""
-        return self._clock()
-
     def spent_s(self, began_s: float) -> float:
         """Return the seconds spent since `begin`. The result is never too low."""
-        passed_s = self._clock() - began_s
+        passed_s = self.begin() - began_s
         if passed_s < _SHORT_S:
             return passed_s
         spent_s = self._spent()
@@ -117,15 +114,13 @@ class Call:
     def run(self, state: SharedState) -> None:
         """Call the function."""
         try:
-            self._settle = partial(self._future.set_result, self._result(state))
+            try:
+                result = self._function(state.reader)
+            except StoreClosedError:  # a rebuild may have closed only the snapshot
+                result = read_again(self._store, self._result_now)
+            self._settle = partial(self._future.set_result, result)
         except Exception as error:  # noqa: BLE001 - it is raised where the future is awaited
             self._settle = partial(self._future.set_exception, error)
-
-    def _result(self, state: SharedState) -> Any:
-        try:
-            return self._function(state.reader)
-        except StoreClosedError:  # a rebuild may have closed only the snapshot
-            return read_again(self._store, self._result_now)
 
     def _result_now(self) -> Any:
         with self._store.parts.engine.reading() as reader:
@@ -167,7 +162,7 @@ class ReadThread:
     def _collect(self) -> None:
         if not self._is_reading and not self._is_collecting:
             self._is_collecting = True
-            self._loop.call_soon(self._submit_jobs, 0, _MOST_ROUNDS)
+            self._loop.call_soon(self._submit_jobs, len(self._jobs), _MOST_ROUNDS)
 
     def _submit_jobs(self, known: int, rounds: int) -> None:
         """Pass the jobs to the thread, unless their number has grown from `known` since the last loop iteration.
