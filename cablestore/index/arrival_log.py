@@ -92,7 +92,7 @@ def post_entries(reader: Reader, after: int) -> Iterator[Arrival]:
 
 def last_post_entry(reader: Reader, upto: int) -> Arrival | None:
     """Return the last entry of a post whose number is at most `upto`, None if no such entry exists."""
-    for row in reader.scan(LOG_PREFIX, _KEY % (upto + 1), reverse=True):
+    for row in reader.scan(LOG_PREFIX, _KEY % (upto + 1), reverse=True, at_once=1):
         first, after = span_of(row)
         for sequence in range(min(upto, after - 1), first - 1, -1):  # usually one iteration
             entry = _entry(row[1], first, sequence)
