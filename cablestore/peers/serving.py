@@ -106,7 +106,7 @@ class Serving:
         peer already has too many equal requests, because each of them receives all changes.
         """
         request = exchange.request
-        if self._is_refused(connection, request):
+        if self._is_refused(connection, exchange):
             connection.session.reject(exchange)
             return False
         connection.received_requests += 1
@@ -114,14 +114,15 @@ class Serving:
             route = self.routes[exchange] = Route(connection.session, exchange, self._inspection)
             if not isinstance(request, PostRequest):
                 self._forward(route)
-        if request.is_live:
+        if exchange.is_live:
             self.live.add(connection, exchange, self.routes.get(exchange))
         return True
 
-    def _is_refused(self, connection: Connection, request: Request) -> bool:
+    def _is_refused(self, connection: Connection, exchange: Exchange) -> bool:
+        request = exchange.request
         if self._node_ids.leads_here(connection):
             return True
-        if request.is_live and self.live.alike(connection, request) >= limits.MAX_LIVE_ALIKE:
+        if exchange.is_live and self.live.alike(connection, request) >= limits.MAX_LIVE_ALIKE:
             connection.faulted(Fault.TOO_MANY_REQUESTS.value, "equal live requests")
             return True
         self._context.metrics.requests[type(request)].inc()
@@ -140,7 +141,7 @@ class Serving:
 
     def dropped(self, exchange: Exchange) -> None:
         """Forget an ended request of the peer."""
-        if exchange.request.is_live:
+        if exchange.is_live:
             self.live.remove(exchange)
         route = self.routes.pop(exchange, None)
         if route is not None:
@@ -155,8 +156,6 @@ class Serving:
         if answer.error is not None:
             self._context.log.error("cannot answer", extra={"peer": connection.name, "reason": str(answer.error)})
             session.reject(exchange)
-        elif exchange.is_over:
-            pass
         elif isinstance(exchange.request, PostRequest):
             if session.dialect is not self._context.dialect:  # post/info has another form in that dialect
                 part = [post for post in part if peek_type(post) != INFO]
@@ -184,7 +183,7 @@ class Serving:
             connection.session.answer_names(exchange, answer.names)
         else:
             connection.session.finish(exchange)
-        live = self.live.get(exchange) if exchange.request.is_live else None
+        live = self.live.get(exchange) if exchange.is_live else None
         if live is not None:
             live.finish_history(answer.sequence)
         if exchange.is_over:
