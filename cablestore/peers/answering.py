@@ -128,11 +128,16 @@ class Answer:
         try:
             self._read_part(state)
         except Exception as error:  # noqa: BLE001 - the thread serves other peers too
-            self._part, self.is_complete, self.error = [], True, error
+            self.fail(error)
         if self.is_complete:
             self._let_go()
         elif self._state is None:
             self._state = state.keep()
+
+    def fail(self, error: Exception) -> None:
+        """End the answer with an error."""
+        self._part, self.is_complete, self.error = [], True, error
+        self._let_go()
 
     def _read_part(self, state: SharedState) -> None:
         request, reader = self.exchange.request, state.reader
@@ -141,7 +146,7 @@ class Answer:
             self._items = (
                 iter(new) if new is not None else items_of(reader, request, may_be_cable_js=self.may_be_cable_js)
             )
-            if request.is_live:
+            if self.exchange.is_live:
                 self.sequence = arrival_log.next_sequence(reader) - 1
         if self.exchange.is_over:
             self._part, self.is_complete = [], True

@@ -76,16 +76,26 @@ class Feed:
                 self._woken.set()
 
     async def _catch_up(self) -> None:
+        until = 0
+        """Entries up to this number are read one by one, because one of them cannot be read."""
         # The last entry is read before `connections`: a peer that connects later requests these posts itself.
         while self.reached < (last := self._engine.next_sequence - 1):
             if not self._connections:
                 self.reached = last
                 self.has_skipped = True
                 return
+            is_single = self.reached < until
             try:
-                self._announce(*await self._read(_MAX_ENTRIES))
-            except CorruptStoreError:
-                await self._announce_singly(last)
+                found, self.reached = await self._read(1 if is_single else _MAX_ENTRIES)
+            except CorruptStoreError as error:
+                until = last
+                if is_single:
+                    self._note(error)
+                    self._has_lost = True
+                    self.reached += 1
+                continue
+            if found:
+                self._context.loop.call_soon(self._deliver, found)  # an error there does not end the task
             if not self._has_lost:
                 self.failure = ""
 
@@ -99,22 +109,6 @@ class Feed:
             most=most,
         )
         return self._context.reads.begin(read)
-
-    def _announce(self, changes: list[LiveChange], last: int) -> None:
-        """Deliver the changes of the entries up to `last`."""
-        if changes:
-            self._context.loop.call_soon(self._deliver, changes)  # an error there does not end the task
-        self.reached = last
-
-    async def _announce_singly(self, last: int) -> None:
-        """Announce the changes of the entries up to `last`, entry by entry. Skip entries that cannot be read."""
-        while self.reached < last:
-            try:
-                self._announce(*await self._read(1))
-            except CorruptStoreError as error:
-                self._note(error)
-                self._has_lost = True
-                self.reached += 1
 
     def _note(self, error: CableStoreError) -> None:
         """Log an error, unless it repeats the last error: each of a thousand entries may cause it."""

@@ -61,21 +61,11 @@ class Stopwatch:
 
 
 class SharedState:
-    """A snapshot that several answers share. The last `release` closes it. Use it in one thread.
+    """A snapshot that several answers share. The last `release` closes it. Use it in one thread."""
 
-    If the store raised an error instead, `reader` raises the error for each answer.
-    """
-
-    def __init__(self, reader: SnapshotReader | CableStoreError) -> None:
-        self._reader = reader
+    def __init__(self, reader: SnapshotReader) -> None:
+        self.reader: Final = reader
         self._users = 1
-
-    @property
-    def reader(self) -> Reader:
-        """The reader of the snapshot. Raises the stored error if the snapshot failed."""
-        if isinstance(self._reader, CableStoreError):
-            raise self._reader
-        return self._reader
 
     def keep(self) -> SharedState:
         """Keep the state open until `release` is called once more. Return the state."""
@@ -85,8 +75,8 @@ class SharedState:
     def release(self) -> None:
         """End one use of the state. The end of the last use closes the snapshot."""
         self._users -= 1
-        if self._users == 0 and not isinstance(self._reader, CableStoreError):
-            self._reader.close()
+        if self._users == 0:
+            self.reader.close()
 
 
 class ReadJob(Protocol):
@@ -96,6 +86,9 @@ class ReadJob(Protocol):
 
     def run(self, state: SharedState) -> None:
         """Read from `state`, in the reading thread. Keep any exception for `done`."""
+
+    def fail(self, error: Exception) -> None:
+        """Keep the error for `done`. The thread calls this instead of `run` if the store cannot be read."""
 
     def done(self) -> None:
         """Process the result, on the loop."""
@@ -120,7 +113,11 @@ class Call:
                 result = read_again(self._store, self._result_now)
             self._settle = partial(self._future.set_result, result)
         except Exception as error:  # noqa: BLE001 - it is raised where the future is awaited
-            self._settle = partial(self._future.set_exception, error)
+            self.fail(error)
+
+    def fail(self, error: Exception) -> None:
+        """Raise the error where the future is awaited."""
+        self._settle = partial(self._future.set_exception, error)
 
     def _result_now(self) -> Any:
         with self._store.parts.engine.reading() as reader:
@@ -143,8 +140,8 @@ class ReadThread:
         self._store = store
         self._loop = loop
         self._jobs: list[ReadJob] = []
-        self._is_reading = False
-        self._is_collecting = False
+        self._is_busy = False
+        """True while jobs are collected or read."""
         self._batches: queue.SimpleQueue[list[ReadJob] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="cablestore-read", daemon=True)
         self._thread.start()
@@ -157,11 +154,8 @@ class ReadThread:
     def submit(self, job: ReadJob) -> None:
         """Add a job. Call it on the loop."""
         self._jobs.append(job)
-        self._collect()
-
-    def _collect(self) -> None:
-        if not self._is_reading and not self._is_collecting:
-            self._is_collecting = True
+        if not self._is_busy:
+            self._is_busy = True
             self._loop.call_soon(self._submit_jobs, len(self._jobs), _MOST_ROUNDS)
 
     def _submit_jobs(self, known: int, rounds: int) -> None:
@@ -173,8 +167,6 @@ class ReadThread:
         if known < count < _MOST_JOBS and rounds:
             self._loop.call_soon(self._submit_jobs, count, rounds - 1)
             return
-        self._is_collecting = False
-        self._is_reading = True
         self._batches.put(self._jobs[:_MOST_JOBS])
         del self._jobs[:_MOST_JOBS]
 
@@ -204,19 +196,18 @@ class ReadThread:
     def _work(self) -> None:
         watch = Stopwatch()
         while (jobs := self._batches.get()) is not None:
-            state = self._state()
-            for job in jobs:
-                began_s = watch.begin()
-                job.run(state)
-                job.cpu_s = watch.spent_s(began_s)
-            state.release()
+            try:
+                state = SharedState(self._store.parts.engine.reading())
+            except CableStoreError as error:
+                for job in jobs:
+                    job.fail(error)
+            else:
+                for job in jobs:
+                    began_s = watch.begin()
+                    job.run(state)
+                    job.cpu_s = watch.spent_s(began_s)
+                state.release()
             on_loop(self._loop, self._take, jobs)
-
-    def _state(self) -> SharedState:
-        try:
-            return SharedState(self._store.parts.engine.reading())
-        except CableStoreError as error:
-            return SharedState(error)
 
     def _take(self, jobs: list[ReadJob]) -> None:
         for job in jobs:
@@ -225,9 +216,10 @@ class ReadThread:
             except Exception as error:  # noqa: BLE001 - it is reported, and the remaining jobs are completed
                 context = {"message": "the callback of a read failed", "exception": error}
                 self._loop.call_exception_handler(context)
-        self._is_reading = False
         if self._jobs:
-            self._collect()
+            self._loop.call_soon(self._submit_jobs, len(self._jobs), _MOST_ROUNDS)
+        else:
+            self._is_busy = False
 
 
 async def beside_loop(work: Callable[[], T]) -> T:
@@ -310,8 +302,10 @@ class WriteThread:
         is_verified = taken[0].is_verified
         version = None if self._policies is None else self._policies.version
         outdated = [each for each in taken if each.policy_version not in (None, version)]
-        on_loop(self._loop, self._hand_over, outdated, None, sum(len(raw) for each in outdated for raw in each.posts))
-        taken = [each for each in taken if each.policy_version in (None, version)]
+        if outdated:
+            rest = sum(len(raw) for each in outdated for raw in each.posts)
+            on_loop(self._loop, self._hand_over, outdated, None, rest)
+            taken = [each for each in taken if each.policy_version in (None, version)]
         raws = [raw for each in taken for raw in each.posts]
         found: list[Outcome] | CableStoreError
         try:
