@@ -259,10 +259,10 @@ class AnswerQueue:
 
     def advance(self) -> None:
         """Read a part of the next answer, unless a part is already being read."""
-        if self._is_reading:
+        if self._is_reading or not self._has_work:
             return
         answer = next((begun for begun in self._begun if begun is not None and begun.exchange.is_over), None)
-        if answer is None and self._has_work and not self.is_slow and self._may_read():
+        if answer is None and not self.is_slow and self._may_read():
             answer = self._next()
         if answer is not None:
             answer.shrink = self._shrink
