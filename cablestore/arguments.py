@@ -13,6 +13,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections.abc import Callable, Iterable, Mapping, Sized
+from functools import partial
 from numbers import Integral
 from typing import Any, Final, NoReturn, TypeAlias, TypeVar
 
@@ -206,22 +207,6 @@ def _kind_of(value: object) -> str:
     return "None" if value is None else type(value).__name__
 
 
-def _count(name: str, value: object) -> None:
-    check_integer(name, value, 1)
-
-
-def _number(name: str, value: object) -> None:
-    check_integer(name, value, 0)
-
-
-def _sequence(name: str, value: object) -> None:
-    check_integer(name, value)
-
-
-def _hidden(name: str, value: object) -> None:
-    check_choice(name, value, ("omit", "mark", "show"))
-
-
 def _each(names: str, check_one: Callable[[str, object], object]) -> dict[str, Callable[[str, object], object]]:
     return dict.fromkeys(names.split(), check_one)
 
@@ -235,14 +220,17 @@ _CHECKS: Final[dict[str, Callable[[str, object], object]]] = {
     **_each("author by_author digest member public_key target user", check_id),
     **_each("channel cursor generation hex_digits key name reason text topic upto", check_text),
     **_each(_FLAGS, check_flag),
-    **_each("batch_posts limit processes read_threads run_size_bytes segment_size_bytes step_ms", _count),
-    **_each("keep_newest skew_ms verify_threads", _number),
+    **_each(
+        "batch_posts limit processes read_threads run_size_bytes segment_size_bytes step_ms",
+        partial(check_integer, least=1),
+    ),
+    **_each("keep_newest skew_ms verify_threads", partial(check_integer, least=0)),
     **_each("after_ms before_ms", checked_time),
     **_each("after_key prefix", check_bytes),
     **_each("catch_up_s timeout_s", check_seconds),
     **_each("call clock progress surplus", check_call),
-    "after": _sequence,
-    "hidden": _hidden,
+    "after": check_integer,
+    "hidden": partial(check_choice, choices=("omit", "mark", "show")),
     "others": check_others,
     "value": check_bytes,
 }

@@ -141,18 +141,19 @@ def unsettled_group(channel: str) -> bytes:
     return HEAD_PREFIX + escape(channel) + b"!"
 
 
-def heads(reader: Reader, channel: str) -> Iterator[bytes]:
+def heads(reader: Reader, channel: str, *, with_dropped: bool = True) -> Iterator[bytes]:
     """Yield the hashes of a channel's heads, in order of hashes, then the hashes of dropped heads.
 
     A deleted or dropped head remains a head until a post links to it. Posts linked to by dropped posts are not heads.
+    Without `with_dropped`, dropped posts are not read, because the caller knows that the store remembers none.
     """
     channel_key = escape(channel)
-    has_dropped = next(reader.prefix(local_key(DROPPED_LINK, channel_key + b"!")), None) is not None
+    has_dropped = with_dropped and next(reader.prefix(local_key(DROPPED_LINK, channel_key + b"!")), None) is not None
     for digest, bits in _unsettled(reader, channel):
         is_head = bits & _HERE and not bits & _LINKED
         if is_head and not (has_dropped and _is_linked_by_dropped(reader, channel_key, digest)):
             yield digest
-    for key, _ in reader.prefix(local_key(DROPPED_HEAD, channel_key + b"!")):
+    for key, _ in reader.prefix(local_key(DROPPED_HEAD, channel_key + b"!")) if with_dropped else ():
         digest_hex = key.rsplit(b"!", 1)[1]
         digest = unhex(digest_hex)
         is_linked = next(reader.prefix(LINK_PREFIX + digest_hex + b"!" + channel_key + b"!"), None) is not None

@@ -10,6 +10,7 @@ number is then missing.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from itertools import chain
@@ -28,7 +29,8 @@ NEXT_KEY: Final = b"!arrival!next"
 _AFTER_LOG: Final = after_prefix(LOG_PREFIX)
 _KEY: Final = LOG_PREFIX + b"%016d"
 """Format of the key of a row, for the number of its first entry."""
-_ENTRY_SIZE_BYTES: Final = 1 + HASH_SIZE_BYTES
+_ENTRY: Final = struct.Struct(f"B{HASH_SIZE_BYTES}s")
+"""Kind and hash of an entry."""
 _MAX_DIGITS: Final = 16
 
 
@@ -92,12 +94,12 @@ def post_entries(reader: Reader, after: int) -> Iterator[Arrival]:
 
 def last_post_entry(reader: Reader, upto: int) -> Arrival | None:
     """Return the last entry of a post whose number is at most `upto`, None if no such entry exists."""
-    for row in reader.scan(LOG_PREFIX, _KEY % (upto + 1), reverse=True):
+    for row in reader.scan(LOG_PREFIX, _KEY % (upto + 1), reverse=True, at_once=1):
         first, after = span_of(row)
         for sequence in range(min(upto, after - 1), first - 1, -1):  # usually one iteration
-            entry = _entry(row[1], first, sequence)
-            if entry.kind is not EventKind.LOCAL:
-                return entry
+            kind, digest = _ENTRY.unpack_from(row[1], (sequence - first) * _ENTRY.size)
+            if kind != EventKind.LOCAL:
+                return Arrival(sequence, _KINDS[kind], digest)
     return None
 
 
@@ -109,13 +111,9 @@ def end_of_batch(reader: Reader, sequence: int) -> int:
 
 def entries_of(row: Row, after: int = 0) -> list[Arrival]:
     """Return those entries of a row whose numbers are greater than `after`. Raises CorruptStoreError."""
-    first, stop = span_of(row)
-    return [_entry(row[1], first, sequence) for sequence in range(max(first, after + 1), stop)]
-
-
-def _entry(value: bytes, first: int, sequence: int) -> Arrival:
-    at = (sequence - first) * _ENTRY_SIZE_BYTES
-    return Arrival(sequence, _KINDS[value[at]], value[at + 1 : at + _ENTRY_SIZE_BYTES])
+    first, _ = span_of(row)
+    numbered = enumerate(_ENTRY.iter_unpack(row[1]), first)
+    return [Arrival(number, _KINDS[kind], digest) for number, (kind, digest) in numbered if number > after]
 
 
 def span_of(row: Row) -> tuple[int, int]:
@@ -126,13 +124,13 @@ def span_of(row: Row) -> tuple[int, int]:
         not digits.isdigit()
         or len(digits) != _MAX_DIGITS
         or not value
-        or len(value) % _ENTRY_SIZE_BYTES
-        or not _KINDS.keys() >= set(value[::_ENTRY_SIZE_BYTES])
+        or len(value) % _ENTRY.size
+        or not _KINDS.keys() >= set(value[:: _ENTRY.size])
     ):
         raise CorruptStoreError(
             f"the row {key[:80]!r} of the arrival log does not contain valid entries. Run `cablestore rebuild`"
         )
-    return int(digits), int(digits) + len(value) // _ENTRY_SIZE_BYTES
+    return int(digits), int(digits) + len(value) // _ENTRY.size
 
 
 _KINDS: Final = {int(kind): kind for kind in EventKind}

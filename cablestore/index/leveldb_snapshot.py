@@ -83,29 +83,41 @@ class LevelSnapshot(Closable, forks.ProcessBound):
         """
         if at_once > 0:
             return self._scan_at_once(start, stop, min(at_once, _BLOCK_ROWS), reverse=reverse)
-        chunks = self._chunks(start, stop, reverse=reverse)
-        first = next(chunks)
-        return chain(first, chain.from_iterable(chunks)) if len(first) == _FIRST_CHUNK_ROWS else iter(first)
+        cursor, rows = self._read(None, start, stop, _FIRST_CHUNK_ROWS, reverse=reverse)
+        if len(rows) < _FIRST_CHUNK_ROWS:
+            return iter(rows)
+        later = self._later_chunks(cursor, *_rest(start, stop, rows, reverse=reverse), reverse=reverse)
+        return chain(rows, chain.from_iterable(later))
 
-    def _chunks(self, start: bytes, stop: bytes, *, reverse: bool) -> Iterator[list[Row]]:
-        """Yield the rows of a range in lists of increasing length. The last list may be empty."""
-        chunk_rows, cursor = _FIRST_CHUNK_ROWS, None
+    def _later_chunks(
+        self, cursor: plyvel._plyvel.RawIterator, start: bytes, stop: bytes, *, reverse: bool
+    ) -> Iterator[list[Row]]:
+        """Yield the rows of a range, which begins at the position of `cursor`, in lists of increasing length."""
+        count = _FIRST_CHUNK_ROWS
         while True:
-            with self._lock:
-                if not self._is_open:
-                    raise _closed_error()
-                try:
-                    if cursor is None or cursor is self._kept:  # other calls move the kept cursor
-                        cursor = self._kept or self._database.raw_iterator(verify_checksums=True)
-                        _seek(cursor, start, stop, reverse=reverse)
-                    rows = _next_rows(cursor, start, stop, chunk_rows, reverse=reverse)
-                except plyvel.Error as error:
-                    raise unreadable(error) from None
+            count = min(count * 4, _LARGEST_CHUNK_ROWS)
+            cursor, rows = self._read(cursor, start, stop, count, reverse=reverse)
             yield rows
-            if len(rows) < chunk_rows:
+            if len(rows) < count:
                 return
             start, stop = _rest(start, stop, rows, reverse=reverse)
-            chunk_rows = min(chunk_rows * 4, _LARGEST_CHUNK_ROWS)
+
+    def _read(
+        self, cursor: plyvel._plyvel.RawIterator | None, start: bytes, stop: bytes, count: int, *, reverse: bool
+    ) -> tuple[plyvel._plyvel.RawIterator, list[Row]]:
+        """Return up to `count` rows of a range, and the cursor after them. None as `cursor` uses a new cursor."""
+        with self._lock:
+            if not self._is_open:
+                raise _closed_error()
+            try:
+                if cursor is None or cursor is self._kept:  # other calls move the kept cursor
+                    cursor = self._kept or self._database.raw_iterator(verify_checksums=True)
+                    cursor.seek(stop if reverse else start)
+                    if reverse:
+                        cursor.prev() if cursor.valid() else cursor.seek_to_last()
+                return cursor, _next_rows(cursor, start, stop, count, reverse=reverse)
+            except plyvel.Error as error:
+                raise unreadable(error) from None
 
     def _scan_at_once(self, start: bytes, stop: bytes, count: int, *, reverse: bool) -> Iterator[Row]:
         """Yield the rows of a range. Read the first `count` with plyvel's own iterator, in half the time.
@@ -136,13 +148,13 @@ class LevelSnapshot(Closable, forks.ProcessBound):
             with self._lock, reading():
                 if not self._is_open:
                     raise _closed_error()
-                if rows is None and self._kept is None:
-                    rows = self._database.iterator(start=start, stop=stop, verify_checksums=True, fill_cache=False)
-                if rows is not None:
-                    block = list(islice(rows, _BLOCK_ROWS))
-                else:
-                    _seek(self._kept, start, stop, reverse=False)
+                if rows is None and self._kept is not None:
+                    self._kept.seek(start)
                     block = _next_rows(self._kept, start, stop, _BLOCK_ROWS, reverse=False)
+                else:
+                    if rows is None:
+                        rows = self._database.iterator(start=start, stop=stop, verify_checksums=True, fill_cache=False)
+                    block = list(islice(rows, _BLOCK_ROWS))
             if block:
                 yield block
             if len(block) < _BLOCK_ROWS:
@@ -156,13 +168,6 @@ class LevelSnapshot(Closable, forks.ProcessBound):
 
 def _closed_error() -> StoreClosedError:
     return StoreClosedError("the store, or this snapshot of it, is closed")
-
-
-def _seek(cursor: plyvel._plyvel.RawIterator, start: bytes, stop: bytes, *, reverse: bool) -> None:
-    """Move a cursor to the first row of a range, or to its last row if the range is read backwards."""
-    cursor.seek(stop if reverse else start)
-    if reverse:
-        cursor.prev() if cursor.valid() else cursor.seek_to_last()
 
 
 def _rest(start: bytes, stop: bytes, rows: list[Row], *, reverse: bool) -> tuple[bytes, bytes]:

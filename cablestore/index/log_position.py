@@ -70,7 +70,11 @@ def mark_at(reader: Reader, position: int) -> bytes:
 
     kind u8 | hash u8[32] | number u64 of that entry, unless it is `position`. Empty if the log contains no such entry.
     """
-    last = arrival_log.last_post_entry(reader, position)
+    return mark_of(arrival_log.last_post_entry(reader, position), position)
+
+
+def mark_of(last: Arrival | None, position: int) -> bytes:
+    """Return the mark of the log up to the entry `position`. `last` is the last entry of a post up to there."""
     if last is None:
         return b""
     return _content(last) + (b"" if last.sequence == position else last.sequence.to_bytes(_NUMBER_SIZE_BYTES))

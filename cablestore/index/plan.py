@@ -60,6 +60,7 @@ from cablestore.protocol.body import DELETE
 from cablestore.protocol.post import Post
 
 _OWN_VALUES: Final = local_key(VALUE)
+_NO_COUNTS: Final = decode_counts(None)
 
 
 class Position(NamedTuple):
@@ -106,7 +107,7 @@ class Plan:
         self._reader: Final = base.over(overlay)
         self._parts: dict[bytes, tuple[Fold, bytes]] = {}
         self._refolds: dict[bytes, Fold] = {}
-        self._counts: defaultdict[bytes, list[int]] = defaultdict(partial(list, decode_counts(None)))
+        self._counts: defaultdict[bytes, list[int]] = defaultdict(partial(list, _NO_COUNTS))
         """Changes of the counts of tallies."""
         self._moved: list[tuple[Tree, list[Move]]] = [(tree, []) for tree in catalog.trees]
         """For each tree, the posts added to its sets and removed from them."""
@@ -271,7 +272,7 @@ class Plan:
                 continue
             self._changes[key] = value
             if before is None or value is None or len(value) != len(before):
-                view = self._catalog.view_of(key)
+                _, view = self._catalog.range_of(key)
                 rows, size_bytes = self._sizes.get(view, NO_SIZE)
                 more = (value is not None) - (before is not None)
                 size_bytes += more * len(key) + len(value or b"") - len(before or b"")

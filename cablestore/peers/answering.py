@@ -128,32 +128,37 @@ class Answer:
         try:
             self._read_part(state)
         except Exception as error:  # noqa: BLE001 - the thread serves other peers too
-            self._part, self.is_complete, self.error = [], True, error
+            self.fail(error)
         if self.is_complete:
             self._let_go()
         elif self._state is None:
             self._state = state.keep()
 
+    def fail(self, error: Exception) -> None:
+        """End the answer with an error."""
+        self._part, self.is_complete, self.error = [], True, error
+        self._let_go()
+
     def _read_part(self, state: SharedState) -> None:
-        request = self.exchange.request
+        request, reader = self.exchange.request, state.reader
         if self._items is None:
-            new = None if self.since is None else hashes_since(state.reader, request, self.since)
+            new = None if self.since is None else hashes_since(reader, request, self.since)
             self._items = (
-                iter(new) if new is not None else items_of(state.reader, request, may_be_cable_js=self.may_be_cable_js)
+                iter(new) if new is not None else items_of(reader, request, may_be_cable_js=self.may_be_cable_js)
             )
-            if request.is_live:
-                self.sequence = arrival_log.next_sequence(state.reader) - 1
+            if self.exchange.is_live:
+                self.sequence = arrival_log.next_sequence(reader) - 1
         if self.exchange.is_over:
             self._part, self.is_complete = [], True
         elif isinstance(request, PostRequest):
-            self._read_posts(state.reader, self._items, request)
+            self._read_posts(reader, self._items, request)
         else:
             rows = limits.PART_ROWS_ANSWERED // self.shrink
             self._part = list(islice(self._items, rows))
             self.is_complete = len(self._part) < rows
             if self.may_be_cable_js:
-                self._part = without_crashing(state.reader, request, self._part)
-            self._part = without_blocked(state.reader, request, self._part, self.link.audience)
+                self._part = without_crashing(reader, request, self._part)
+            self._part = without_blocked(reader, request, self._part, self.link.audience)
             if isinstance(request, ListRequest):
                 self._collect(self._part, request)
 
@@ -254,10 +259,10 @@ class AnswerQueue:
 
     def advance(self) -> None:
         """Read a part of the next answer, unless a part is already being read."""
-        if self._is_reading:
+        if self._is_reading or not self._has_work:
             return
         answer = next((begun for begun in self._begun if begun is not None and begun.exchange.is_over), None)
-        if answer is None and self._has_work and not self.is_slow and self._may_read():
+        if answer is None and not self.is_slow and self._may_read():
             answer = self._next()
         if answer is not None:
             answer.shrink = self._shrink

@@ -317,13 +317,12 @@ class Fetch:
 
     def advance(self) -> None:
         """Request posts, a few requests at a time, as many as the link can transfer."""
-        while len(self._requests) < limits.FETCHES_OPEN and not self._is_at_end:
+        pending = self._all.pending
+        while len(self._requests) < limits.FETCHES_OPEN and pending.waiting(self._connection) and not self._is_at_end:
             count = self._share_of_window
             if self._requests and self._flow.room_size_bytes < count * self._all.post_size_bytes:
                 return
-            hashes = self._all.pending.take(self._connection, count)
-            if not hashes:
-                return
+            hashes = pending.take(self._connection, count)
             size_bytes = len(hashes) * self._all.post_size_bytes
             start = self._flow.began(size_bytes, self._context.loop.time())
             exchange = self._connection.send_request(PostRequest(b"", tuple(hashes)), self)

@@ -49,6 +49,8 @@ class PeerLink(asyncio.Protocol, ABC):
 
     port_name: bytes = b""
     """The name of the port in the prologue of the handshake."""
+    remote_static: bytes | None = None
+    """The peer's static key, None before the end of a handshake."""
 
     def __init__(self, context: PeerContext, dialed: Address | None) -> None:
         self._context = context
@@ -204,6 +206,7 @@ class PeerLink(asyncio.Protocol, ABC):
         messages, reply = channel.receive(data)
         self._write(reply)
         if channel.is_established and not self.is_established:
+            self.remote_static = channel.remote_static
             self._establish()
         return messages if self.is_established else []
 
@@ -307,11 +310,6 @@ class PeerLink(asyncio.Protocol, ABC):
         """Count a complete reconciliation."""
         self.reconciliations += 1
         self.reconciled_at_ms = at_ms
-
-    @property
-    def remote_static(self) -> bytes | None:
-        """The peer's static key, None before the end of a handshake."""
-        return self._channel.remote_static if self._channel is not None and self._channel.is_established else None
 
     @property
     def audience(self) -> Audience:

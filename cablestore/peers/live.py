@@ -78,7 +78,7 @@ class LiveRequests:
         self._tables: defaultdict[tuple[type[Request], str], dict[Exchange, LiveRequest]] = defaultdict(dict)
         self._alike: Counter[tuple[Connection, type[Request], str]] = Counter()
         self.state_channels: frozenset[str] = frozenset()
-        """Channels with live state requests. Also read by the thread that follows the log."""
+        """Channels with live state requests."""
         self.count = 0
 
     def add(self, connection: Connection, exchange: Exchange, route: Route | None = None) -> None:

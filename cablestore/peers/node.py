@@ -86,6 +86,7 @@ class Node(ProcessBound):
             raise
         life.run(self._tick(parts))
         life.run(parts.serving.expire_forwards())
+        life.run(parts.serving.feed.follow())
         life.run(parts.sync.read_channels())
         if parts.command is not None:
             life.run(parts.command.run())

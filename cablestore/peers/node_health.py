@@ -44,8 +44,8 @@ def _failure(context: PeerContext, serving: Serving, lag_s: float) -> str:
     except CableStoreError as error:
         if not is_mended:
             return f"cannot read the store: {error}"
-    if serving.feed_failure:
-        return f"peers miss updates until they reconnect: {serving.feed_failure}"
+    if serving.feed.failure:
+        return f"peers miss updates until they reconnect: {serving.feed.failure}"
     return ""
 
 

@@ -52,7 +52,7 @@ class Route:
         self._inspector: Final = inspector
         self._forwards: Final[dict[Exchange, Session]] = {}
         self._passed: set[bytes] = set()
-        self._is_live: Final[bool] = exchange.request.is_live
+        self._is_live: Final[bool] = exchange.is_live
 
     def forward(self, sessions: Iterable[Session], now_s: float, hashes: tuple[bytes, ...] | None = None) -> None:
         """Forward the request to other peers. A post request is forwarded only for `hashes`, which the store lacks."""

@@ -11,6 +11,7 @@ from cablestore.peers.announced import AnnouncedPosts
 from cablestore.peers.answering import Answer
 from cablestore.peers.connection import Connection
 from cablestore.peers.context import PeerContext
+from cablestore.peers.feed import Feed
 from cablestore.peers.inspecting import InspectionThread
 from cablestore.peers.link import BLOCKED
 from cablestore.peers.live import LiveRequests
@@ -18,7 +19,6 @@ from cablestore.peers.live_changes import LiveChange
 from cablestore.peers.node_ids import NodeIds
 from cablestore.peers.relay import Loops, Route
 from cablestore.peers.sync import Sync
-from cablestore.peers.threads import FeedThread
 from cablestore.protocol.body import INFO
 from cablestore.protocol.exchange import Exchange, Fault
 from cablestore.protocol.message import ListRequest, PostRequest, Request, StateRequest, TimeRangeRequest
@@ -38,7 +38,7 @@ _ROWS_PER_FORWARD: Final = 20
 class Serving:
     """Answers, forwarded requests and live requests of a node. Use it on the loop.
 
-    One thread inspects forwarded items, and another thread follows the arrival log.
+    A thread inspects forwarded items.
     """
 
     def __init__(
@@ -55,26 +55,19 @@ class Serving:
         self._loops: Final = Loops()
         self._announced: Final = AnnouncedPosts()
         self._inspection: Final = InspectionThread(context, self.by_session.get, self._send_on)
-        self._feed: Final = FeedThread(
-            context.store, context.loop, lambda: bool(connections), lambda: self.live.state_channels, self._deliver
-        )
+        self.feed: Final = Feed(context, connections, self.live, self._deliver)
 
     def close(self) -> None:
-        """End the threads. Callable in any thread."""
-        self._feed.close()
+        """Stop watching the store, and end the thread. Callable in any thread."""
+        self.feed.close()
         self._inspection.close()
-
-    @property
-    def feed_failure(self) -> str:
-        """Why announcements to peers failed, or ""."""
-        return self._feed.failure
 
     # --- connections ---------------------------------------------------------------------------
 
     def note_connection(self) -> None:
         """Read the restrictions if changes were not followed before, because no peer was connected."""
-        if self._feed.has_skipped:
-            self._feed.has_skipped = False
+        if self.feed.has_skipped:
+            self.feed.has_skipped = False
             self._context.restrictions.read()
 
     def lost(self, connection: Connection) -> None:
@@ -90,7 +83,7 @@ class Serving:
         loop, grace_s = self._context.loop, self._context.settings.grace_s
         ends_s, last = loop.time() + grace_s, self._context.store.last_sequence
         while self._connections and loop.time() < ends_s:
-            is_announced = self._feed.reached >= last
+            is_announced = self.feed.reached >= last
             await asyncio.sleep(0)  # changes that were passed to the loop are sent
             if is_announced and not self._announced.is_recent(loop.time() - grace_s):
                 return
@@ -113,7 +106,7 @@ class Serving:
         peer already has too many equal requests, because each of them receives all changes.
         """
         request = exchange.request
-        if self._is_refused(connection, request):
+        if self._is_refused(connection, exchange):
             connection.session.reject(exchange)
             return False
         connection.received_requests += 1
@@ -121,14 +114,15 @@ class Serving:
             route = self.routes[exchange] = Route(connection.session, exchange, self._inspection)
             if not isinstance(request, PostRequest):
                 self._forward(route)
-        if request.is_live:
+        if exchange.is_live:
             self.live.add(connection, exchange, self.routes.get(exchange))
         return True
 
-    def _is_refused(self, connection: Connection, request: Request) -> bool:
+    def _is_refused(self, connection: Connection, exchange: Exchange) -> bool:
+        request = exchange.request
         if self._node_ids.leads_here(connection):
             return True
-        if request.is_live and self.live.alike(connection, request) >= limits.MAX_LIVE_ALIKE:
+        if exchange.is_live and self.live.alike(connection, request) >= limits.MAX_LIVE_ALIKE:
             connection.faulted(Fault.TOO_MANY_REQUESTS.value, "equal live requests")
             return True
         self._context.metrics.requests[type(request)].inc()
@@ -147,7 +141,7 @@ class Serving:
 
     def dropped(self, exchange: Exchange) -> None:
         """Forget an ended request of the peer."""
-        if exchange.request.is_live:
+        if exchange.is_live:
             self.live.remove(exchange)
         route = self.routes.pop(exchange, None)
         if route is not None:
@@ -162,8 +156,6 @@ class Serving:
         if answer.error is not None:
             self._context.log.error("cannot answer", extra={"peer": connection.name, "reason": str(answer.error)})
             session.reject(exchange)
-        elif exchange.is_over:
-            pass
         elif isinstance(exchange.request, PostRequest):
             if session.dialect is not self._context.dialect:  # post/info has another form in that dialect
                 part = [post for post in part if peek_type(post) != INFO]
@@ -191,7 +183,7 @@ class Serving:
             connection.session.answer_names(exchange, answer.names)
         else:
             connection.session.finish(exchange)
-        live = self.live.get(exchange) if exchange.request.is_live else None
+        live = self.live.get(exchange) if exchange.is_live else None
         if live is not None:
             live.finish_history(answer.sequence)
         if exchange.is_over:

@@ -1,4 +1,4 @@
-"""The threads of a node: one reads the store, one stores posts, one follows the arrival log.
+"""The threads of a node: one reads the store, and one stores posts.
 
 The event loop never accesses the store. Jobs go to a thread through a queue. Their results return to the loop in
 batches, because waking the loop costs more than most answers.
@@ -7,7 +7,6 @@ batches, because waking the loop costs more than most answers.
 from __future__ import annotations
 
 import asyncio
-import logging
 import queue
 import threading
 import time
@@ -18,24 +17,18 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from cablestore import limits
 from cablestore.aio.threads import on_loop
-from cablestore.errors import CableStoreError, CorruptStoreError, StoreClosedError
+from cablestore.errors import CableStoreError, StoreClosedError
 from cablestore.index.reader import Reader, SnapshotReader
 from cablestore.index.verdict import Outcome
 from cablestore.interruptible import in_thread
-from cablestore.peers.live_changes import MAX_ENTRIES, LiveChange, changes_of
 from cablestore.peers.policy_keeper import PolicyKeeper
 from cablestore.store.following import read_again
 from cablestore.store.store import CableStore
 
-_LOG: Final = logging.getLogger("cablestore.node")
 _MOST_JOBS: Final = 64
 """Maximum number of jobs that share a snapshot and return to the loop together."""
 _MOST_ROUNDS: Final = 8
 """Maximum number of loop iterations in which jobs wait for further jobs."""
-_SKIP_S: Final = 0.05
-"""Pause between two checks of the log while no peer is connected."""
-_RETRY_S: Final = 1.0
-"""Pause after a temporary failure to read changes, such as too many open files."""
 _SHORT_S: Final = 0.0005
 
 T = TypeVar("T")
@@ -52,17 +45,14 @@ class Stopwatch:
         self, clock: Callable[[], float] = time.perf_counter, spent: Callable[[], float] = time.thread_time
     ) -> None:
         """Start measuring. `clock` returns the time, `spent` the CPU time of the thread, both in seconds."""
-        self._clock = clock
+        self.begin: Final = clock
+        """Returns the argument for `spent_s`."""
         self._spent = spent
         self._spent_before_s = spent()
 
-    def begin(self) -> float:
-        """Return the argument for `spent_s`."""
-        return self._clock()
-
     def spent_s(self, began_s: float) -> float:
         """Return the seconds spent since `begin`. The result is never too low."""
-        passed_s = self._clock() - began_s
+        passed_s = self.begin() - began_s
         if passed_s < _SHORT_S:
             return passed_s
         spent_s = self._spent()
@@ -71,21 +61,11 @@ class Stopwatch:
 
 
 class SharedState:
-    """A snapshot that several answers share. The last `release` closes it. Use it in one thread.
+    """A snapshot that several answers share. The last `release` closes it. Use it in one thread."""
 
-    If the store raised an error instead, `reader` raises the error for each answer.
-    """
-
-    def __init__(self, reader: SnapshotReader | CableStoreError) -> None:
-        self._reader = reader
+    def __init__(self, reader: SnapshotReader) -> None:
+        self.reader: Final = reader
         self._users = 1
-
-    @property
-    def reader(self) -> Reader:
-        """The reader of the snapshot. Raises the stored error if the snapshot failed."""
-        if isinstance(self._reader, CableStoreError):
-            raise self._reader
-        return self._reader
 
     def keep(self) -> SharedState:
         """Keep the state open until `release` is called once more. Return the state."""
@@ -95,8 +75,8 @@ class SharedState:
     def release(self) -> None:
         """End one use of the state. The end of the last use closes the snapshot."""
         self._users -= 1
-        if self._users == 0 and not isinstance(self._reader, CableStoreError):
-            self._reader.close()
+        if self._users == 0:
+            self.reader.close()
 
 
 class ReadJob(Protocol):
@@ -106,6 +86,9 @@ class ReadJob(Protocol):
 
     def run(self, state: SharedState) -> None:
         """Read from `state`, in the reading thread. Keep any exception for `done`."""
+
+    def fail(self, error: Exception) -> None:
+        """Keep the error for `done`. The thread calls this instead of `run` if the store cannot be read."""
 
     def done(self) -> None:
         """Process the result, on the loop."""
@@ -124,15 +107,17 @@ class Call:
     def run(self, state: SharedState) -> None:
         """Call the function."""
         try:
-            self._settle = partial(self._future.set_result, self._result(state))
+            try:
+                result = self._function(state.reader)
+            except StoreClosedError:  # a rebuild may have closed only the snapshot
+                result = read_again(self._store, self._result_now)
+            self._settle = partial(self._future.set_result, result)
         except Exception as error:  # noqa: BLE001 - it is raised where the future is awaited
-            self._settle = partial(self._future.set_exception, error)
+            self.fail(error)
 
-    def _result(self, state: SharedState) -> Any:
-        try:
-            return self._function(state.reader)
-        except StoreClosedError:  # a rebuild may have closed only the snapshot
-            return read_again(self._store, self._result_now)
+    def fail(self, error: Exception) -> None:
+        """Raise the error where the future is awaited."""
+        self._settle = partial(self._future.set_exception, error)
 
     def _result_now(self) -> Any:
         with self._store.parts.engine.reading() as reader:
@@ -155,8 +140,8 @@ class ReadThread:
         self._store = store
         self._loop = loop
         self._jobs: list[ReadJob] = []
-        self._is_reading = False
-        self._is_collecting = False
+        self._is_busy = False
+        """True while jobs are collected or read."""
         self._batches: queue.SimpleQueue[list[ReadJob] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="cablestore-read", daemon=True)
         self._thread.start()
@@ -169,12 +154,9 @@ class ReadThread:
     def submit(self, job: ReadJob) -> None:
         """Add a job. Call it on the loop."""
         self._jobs.append(job)
-        self._collect()
-
-    def _collect(self) -> None:
-        if not self._is_reading and not self._is_collecting:
-            self._is_collecting = True
-            self._loop.call_soon(self._submit_jobs, 0, _MOST_ROUNDS)
+        if not self._is_busy:
+            self._is_busy = True
+            self._loop.call_soon(self._submit_jobs, len(self._jobs), _MOST_ROUNDS)
 
     def _submit_jobs(self, known: int, rounds: int) -> None:
         """Pass the jobs to the thread, unless their number has grown from `known` since the last loop iteration.
@@ -185,8 +167,6 @@ class ReadThread:
         if known < count < _MOST_JOBS and rounds:
             self._loop.call_soon(self._submit_jobs, count, rounds - 1)
             return
-        self._is_collecting = False
-        self._is_reading = True
         self._batches.put(self._jobs[:_MOST_JOBS])
         del self._jobs[:_MOST_JOBS]
 
@@ -216,19 +196,18 @@ class ReadThread:
     def _work(self) -> None:
         watch = Stopwatch()
         while (jobs := self._batches.get()) is not None:
-            state = self._state()
-            for job in jobs:
-                began_s = watch.begin()
-                job.run(state)
-                job.cpu_s = watch.spent_s(began_s)
-            state.release()
+            try:
+                state = SharedState(self._store.parts.engine.reading())
+            except CableStoreError as error:
+                for job in jobs:
+                    job.fail(error)
+            else:
+                for job in jobs:
+                    began_s = watch.begin()
+                    job.run(state)
+                    job.cpu_s = watch.spent_s(began_s)
+                state.release()
             on_loop(self._loop, self._take, jobs)
-
-    def _state(self) -> SharedState:
-        try:
-            return SharedState(self._store.parts.engine.reading())
-        except CableStoreError as error:
-            return SharedState(error)
 
     def _take(self, jobs: list[ReadJob]) -> None:
         for job in jobs:
@@ -237,9 +216,10 @@ class ReadThread:
             except Exception as error:  # noqa: BLE001 - it is reported, and the remaining jobs are completed
                 context = {"message": "the callback of a read failed", "exception": error}
                 self._loop.call_exception_handler(context)
-        self._is_reading = False
         if self._jobs:
-            self._collect()
+            self._loop.call_soon(self._submit_jobs, len(self._jobs), _MOST_ROUNDS)
+        else:
+            self._is_busy = False
 
 
 async def beside_loop(work: Callable[[], T]) -> T:
@@ -322,8 +302,10 @@ class WriteThread:
         is_verified = taken[0].is_verified
         version = None if self._policies is None else self._policies.version
         outdated = [each for each in taken if each.policy_version not in (None, version)]
-        on_loop(self._loop, self._hand_over, outdated, None, sum(len(raw) for each in outdated for raw in each.posts))
-        taken = [each for each in taken if each.policy_version in (None, version)]
+        if outdated:
+            rest = sum(len(raw) for each in outdated for raw in each.posts)
+            on_loop(self._loop, self._hand_over, outdated, None, rest)
+            taken = [each for each in taken if each.policy_version in (None, version)]
         raws = [raw for each in taken for raw in each.posts]
         found: list[Outcome] | CableStoreError
         try:
@@ -349,102 +331,3 @@ class WriteThread:
                 future.set_exception(found)
             else:
                 future.set_result(None if found is None else found[begin:at])
-
-
-class FeedThread:
-    """The thread that follows the arrival log and passes changes for peers to the loop.
-
-    `wants` returns True if peers are connected. Entries are skipped while no peers are connected, or if damaged.
-    """
-
-    has_skipped = False
-    """True if entries were skipped since this was last set to False."""
-
-    def __init__(
-        self,
-        store: CableStore,
-        loop: asyncio.AbstractEventLoop,
-        wants: Callable[[], bool],
-        state_channels: Callable[[], frozenset[str]],
-        deliver: Callable[[list[LiveChange]], None],
-    ) -> None:
-        self._store = store
-        self._engine = store.parts.engine
-        self._loop = loop
-        self._wants = wants
-        self._state_channels = state_channels
-        self._deliver = deliver
-        self._ends = threading.Event()
-        self._woken = threading.Event()
-        """Set after each write, and when the thread must end."""
-        self._unwatch = store.watch(self._woken.set)
-        self._after = self.reached = store.last_sequence
-        """Last entry that was read or skipped, and last entry whose changes were passed to the loop or skipped."""
-        self.failure = ""
-        """Why changes cannot be announced, or why some changes were skipped. Connected peers do not receive skipped
-        changes."""
-        self._has_lost = False
-        self._thread = threading.Thread(target=self._work, name="cablestore-feed", daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        """End the thread."""
-        self._ends.set()
-        self._unwatch()
-        self._woken.set()
-        self._thread.join()
-
-    def _work(self) -> None:
-        while True:
-            self._woken.clear()  # before the checks, so that no event is missed
-            if self._ends.is_set() or self._engine.is_closed:
-                return
-            try:
-                self._step()
-            except StoreClosedError:  # a rebuild may have closed only the snapshot
-                continue
-            except CableStoreError as error:
-                self._note(error)
-                self._ends.wait(_RETRY_S)
-
-    def _step(self) -> None:
-        # Read this before `wants`: a peer that connects later requests the posts of these entries itself.
-        last = self._engine.next_sequence - 1
-        if last <= self._after:
-            self._woken.wait()
-            return
-        if not self._wants():
-            self._after = self.reached = last
-            self.has_skipped = True
-            self._ends.wait(_SKIP_S)
-            return
-        try:
-            self._announce(MAX_ENTRIES)
-        except CorruptStoreError:
-            self._announce_singly(last)
-        if not self._has_lost:
-            self.failure = ""
-
-    def _announce(self, most: int) -> None:
-        own_key = self._store.public_key
-        with self._engine.reading() as reader:
-            found, self._after = changes_of(reader, self._after, self._state_channels(), own_key, most)
-        if found:
-            on_loop(self._loop, self._deliver, found)
-        self.reached = self._after
-
-    def _announce_singly(self, last: int) -> None:
-        """Announce the changes of the entries up to `last`, entry by entry. Skip entries that cannot be read."""
-        while self._after < last and not self._ends.is_set():
-            try:
-                self._announce(1)
-            except CorruptStoreError as error:
-                self._note(error)
-                self._has_lost = True
-                self._after = self.reached = self._after + 1
-
-    def _note(self, error: CableStoreError) -> None:
-        """Log an error, unless it repeats the last error: each of a thousand entries may cause it."""
-        if self.failure != str(error):
-            self.failure = str(error)
-            _LOG.error("cannot announce new posts to peers", extra={"reason": self.failure})

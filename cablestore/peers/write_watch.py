@@ -20,6 +20,7 @@ class WriteWatch:
     ) -> None:
         """`recovered` is called when writes succeed again after a failure."""
         self._store = store
+        self._engine = store.parts.engine
         self._loop = loop
         self._log: Final = log
         self._recovered = recovered
@@ -29,11 +30,11 @@ class WriteWatch:
         self._check()
 
     def _written(self) -> None:
-        if bool(self._store.write_state.failure) is not self._is_failing:
+        if bool(self._engine.write_failure) is not self._is_failing:
             on_loop(self._loop, self._check)
 
     def _check(self) -> None:
-        failure = self._store.write_state.failure
+        failure = self._engine.write_failure
         if bool(failure) is self._is_failing:
             return
         self._is_failing = bool(failure)

@@ -120,13 +120,18 @@ class Exchange:
     posts_size_bytes: int = 0
     requester: Requester | None = None
     """Handler of the answer to this side's request, or None to ignore the answer."""
+    is_live: bool = False
+    """True if the request remains open for later posts."""
+    is_over: bool = False
+    """True if the request is concluded."""
 
     @classmethod
     def of(cls, role: RequestRole, request: Request) -> Self:
         """Create the exchange of a request. A live request of this side is live immediately."""
-        is_live = role is RequestRole.REQUESTER and request.is_live
+        is_live = request.is_live
+        state = State.LIVE if is_live and role is RequestRole.REQUESTER else State.OPEN
         limit = request.limit if isinstance(request, TimeRangeRequest) else 0
-        exchange = cls(role, request, State.LIVE if is_live else State.OPEN, limit or None)
+        exchange = cls(role, request, state, limit or None, is_live=is_live)
         if role is RequestRole.REQUESTER and isinstance(request, PostRequest):
             exchange.missing = set(request.hashes)
         return exchange
@@ -152,11 +157,6 @@ class Exchange:
         """Restart the timeout of the answer, unless it is live."""
         if self.deadline_s is not None:
             self.deadline_s = now_s + self.timeout_s
-
-    @property
-    def is_over(self) -> bool:
-        """True if the request is concluded."""
-        return self.state is State.CONCLUDED
 
 
 class PeerRequest(NamedTuple):

@@ -205,7 +205,7 @@ class FrameReader:
             self._rest.clear()
         frames = []
         at = 0
-        while (found := self._next(data, at)) is not None:
+        while at < len(data) and (found := self._next(data, at)) is not None:
             start, at = found
             self.messages += 1
             if start < at or not self._skips_empty:
@@ -222,8 +222,6 @@ class FrameReader:
     def _next(self, data: bytes, at: int) -> tuple[int, int] | None:
         """Return the start and the end of the message whose length is at `at`, or None if the message is incomplete."""
         self._needed = len(data) - at + 1
-        if at >= len(data):
-            return None
         if data[at] < 0x80:
             size_bytes, start = data[at], at + 1
         elif len(data) - at < MAX_VARINT_SIZE_BYTES and all(byte >= 0x80 for byte in data[at:]):
@@ -428,7 +426,7 @@ def _body(message: Message) -> bytes:  # noqa: PLR0911 - one case per type
 
 def _ended(items: Iterable[bytes]) -> bytes:
     """Return items, each with its length, then a length of 0. Items must not be empty."""
-    written = [sized(item) for item in items]
+    written = list(map(sized, items))
     if b"\x00" in written:
         raise ValueError("a name or post is empty, which would end the list early")
     return b"".join([*written, b"\x00"])

@@ -336,6 +336,7 @@ class Session:
     @staticmethod
     def _step(exchange: Exchange, step: Step) -> None:
         exchange.state = TRANSITIONS[exchange.role, exchange.state, step]
+        exchange.is_over = exchange.state is State.CONCLUDED
 
     def _response(self, response: Response, now_s: float, events: list[Event]) -> None:
         exchange = self.open_requests.get(response.request_id)
@@ -500,7 +501,7 @@ class Session:
         self._flush_posts(exchange)
         if exchange.holds > 0:
             return
-        if exchange.request.is_live:
+        if exchange.is_live:
             if exchange.state is State.OPEN:
                 self._step(exchange, Step.CAUGHT_UP)
         else:

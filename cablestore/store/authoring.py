@@ -70,7 +70,9 @@ class Composer:
             if joins or isinstance(body, Join):
                 require_visible("channel", body.channel)
             holding = transaction.holding(links.unsettled_group(channel))
-            heads = tuple(islice(links.heads(holding, channel), limits.MAX_LINKS_WRITTEN))
+            with_dropped = moderation is None or moderation.remembers
+            found = links.heads(holding, channel, with_dropped=with_dropped)
+            heads = tuple(islice(found, limits.MAX_LINKS_WRITTEN))
             if joins:
                 join = Join(body.channel)
                 free_ms = self._time_ms(reader, own_key, now_ms - 1)

@@ -186,7 +186,8 @@ class Display:
 
     def is_here(self, post: Post) -> bool:
         """Return True if a stored post is not dropped. Dropped posts remain stored until they are removed."""
-        return self._moderation is None or not self._is_sweeping or self._moderation.dropping(post) is None
+        moderation = self._moderation
+        return moderation is None or not moderation.is_sweeping or moderation.dropping(post) is None
 
     @property
     def _is_sweeping(self) -> bool:

@@ -11,7 +11,7 @@ from cablestore import limits
 from cablestore.arguments import check, check_given, check_text
 from cablestore.errors import ArgumentError, StoreClosedError
 from cablestore.index.engine import Engine
-from cablestore.store.cursor import ChangesCursor, cursor_at, cursor_of, sequence_of
+from cablestore.store.cursor import ChangesCursor, LogPlace, cursor_of, place_of
 from cablestore.store.present import Present
 from cablestore.store.queries import events_after
 from cablestore.store.results import Event
@@ -74,7 +74,7 @@ class Follower:
             return
         while True:
             try:
-                found = next(batches).changes
+                found, _ = next(batches)
             except StoreClosedError:
                 return
             if not found:
@@ -89,31 +89,35 @@ class Follower:
         check_text("after", after)
         check_given(timeout_s=timeout_s)
         _check_channel(channel)
-        return next(self._batches(after, channel, timeout_s, local=local))
+        from cablestore.store.changes import Changes  # noqa: PLC0415 - not needed to open a store
+
+        found, place = next(self._batches(after, channel, timeout_s, local=local))
+        return Changes(found, place.cursor)
 
     def _batches(
-        self, after: ChangesCursor, channel: str | None, timeout_s: float | None, *, local: bool
-    ) -> Iterator[Changes]:
-        """Yield, for each read of the log that found changes, these changes and the next cursor.
+        self, cursor: ChangesCursor, channel: str | None, timeout_s: float | None, *, local: bool
+    ) -> Iterator[tuple[list[Change], LogPlace]]:
+        """Yield, for each read of the log that found changes, these changes and the position after them.
 
         After `timeout_s` without a change, or when the store is closed, yield an item without changes and end.
         """
-        from cablestore.store.changes import Changes, LocalChanged, is_of  # noqa: PLC0415 - not needed to open a store
+        from cablestore.store.changes import LocalChanged, is_of  # noqa: PLC0415 - not needed to open a store
 
         context = None if channel is None else self._engine.dialect.channel_id(channel)
         deadline = _deadline(timeout_s)
+        after: ChangesCursor | LogPlace = cursor
         while True:
-            found, after, last, latest = read_again(self._engine, partial(self._changes, after))
+            found, after, latest = read_again(self._engine, partial(self._changes, after))
             reported = [
                 change
                 for change in found
                 if (local or not isinstance(change, LocalChanged)) and (context is None or is_of(change, context))
             ]
             if reported:
-                yield Changes(reported, after)
+                yield reported, after
                 deadline = _deadline(timeout_s)
-            if last == latest and not self._engine.wait(last, _left(deadline)):
-                yield Changes([], after)
+            if after.sequence == latest and not self._engine.wait(latest, _left(deadline)):
+                yield [], after
                 return
 
     def cursor(self) -> ChangesCursor:
@@ -128,16 +132,12 @@ class Follower:
         with self._engine.reading() as reader:
             return events_after(reader, self._present.state.moderation, after)
 
-    def _changes(self, after: ChangesCursor) -> tuple[list[Change], ChangesCursor, int, int]:
-        """Return the next changes after a cursor, the cursor after them, and the numbers of two log entries.
-
-        These are the last entry that was read and the latest entry.
-        """
+    def _changes(self, after: ChangesCursor | LogPlace) -> tuple[list[Change], LogPlace, int]:
+        """Return the next changes after a position, the position after them, and the number of the latest entry."""
         from cablestore.store.touched import read_changes  # noqa: PLC0415 - not needed to open a store
 
         with self._engine.reading() as reader:
-            found, last, latest = read_changes(reader, self._present.state.moderation, sequence_of(reader, after))
-            return found, cursor_at(reader, last), last, latest
+            return read_changes(reader, self._present.state.moderation, place_of(reader, after))
 
 
 def _check_channel(channel: str | None) -> None:

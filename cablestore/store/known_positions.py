@@ -67,12 +67,15 @@ class KnownPositions:
             self.latest[channel] = -1 if row is None else time_of(row[0])
 
     def _latest_after(self, reader: Reader, state: tuple[str, int]) -> dict[str, int] | None:
-        """Return `latest` for the later state `state`. None if the writes since did more than append to channels."""
+        """Return `latest` for the later state `state`. None if the writes since did more than append to channels.
+
+        Texts that were appended to channels in `latest` are added to `alone`.
+        """
         generation, next_sequence = state
         count = next_sequence - self.state[1]
         if generation != self.state[0] or not 0 < count <= limits.MAX_ARRIVALS_FOLLOWED:
             return None
-        latest = dict(self.latest)
+        latest, alone = dict(self.latest), set[bytes]()
         for entry in arrival_log.entries(reader, self.state[1] - 1):
             if entry.kind is EventKind.LOCAL:
                 continue
@@ -84,6 +87,8 @@ class KnownPositions:
                 if post.timestamp_ms <= latest[channel]:
                     return None
                 latest[channel] = post.timestamp_ms
+                alone.add(post.hash)  # it is later than all texts, and no post links to it
+        self.alone.update(alone)
         return latest
 
     def move(self, channel: str, digest: bytes, effective_ms: int) -> None:

@@ -22,11 +22,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
+from typing import Final
 
 from cablestore import limits
 from cablestore.index.reader import Reader
 from cablestore.protocol.keys import AFTER_SORT_TIMES, TIME_DIGITS, time_of
-from cablestore.protocol.post import Post
 from cablestore.store.channel_nodes import ChannelNodes, LinkedPost
 from cablestore.store.frontier import Descent, Frontier, RowBlock, TextRow
 from cablestore.store.known_positions import KnownPositions, ReadingPosition
@@ -41,12 +41,10 @@ class MessageOrder:
         self._channel = channel
         self._known = known
         self._nodes = ChannelNodes(reader, channel)
+        self.post: Final = self._nodes.post
+        """Returns a post, None if it is not stored. A post that was read for its links is not read again."""
         self._reached: dict[bytes, tuple[int, int]] = {}
         """For each post: the latest time that it reaches by links, and the depth to which links were followed."""
-
-    def post(self, digest: bytes) -> Post | None:
-        """Return a post, None if it is not stored. A post that was read for its links is not read again."""
-        return self._nodes.post(digest)
 
     def texts(
         self,

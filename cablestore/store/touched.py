@@ -61,6 +61,7 @@ from cablestore.store.changes import (
     UserShown,
     change_of_local_row,
 )
+from cablestore.store.cursor import LogPlace, lost_error
 from cablestore.store.display import Display
 from cablestore.views import activity, channel_state, channel_topic, membership, user_info
 from cablestore.views import author as author_view
@@ -70,24 +71,31 @@ _Subject = tuple[bytes, str | None]
 """A user, and the context: a channel, or None for the whole cabal."""
 
 
-def read_changes(reader: Reader, moderation: AppliedModeration | None, after: int) -> tuple[list[Change], int, int]:
-    """Return the changes that entries after number `after` caused.
+def read_changes(
+    reader: Reader, moderation: AppliedModeration | None, after: LogPlace
+) -> tuple[list[Change], LogPlace, int]:
+    """Return the changes that entries after a position caused.
 
-    Also returns the numbers of the last entry that was read and of the latest entry.
+    Also returns the position of the last entry that was read, and the number of the latest entry. Raises CursorError if
+    the log has lost entries before the position.
     """
     touched = _Touched(reader, moderation)
     latest = arrival_log.next_sequence(reader) - 1
-    last = after
-    for count, entry in enumerate(arrival_log.entries(reader, after), 1):
+    if latest < after.sequence:
+        raise lost_error(after.sequence)
+    _, last, post_entry = after
+    for count, entry in enumerate(arrival_log.entries(reader, last), 1):
         touched.add(entry)
         last = entry.sequence
+        if entry.kind is not EventKind.LOCAL:
+            post_entry = entry
         if count == limits.MAX_EVENTS_READ or touched.size >= limits.MAX_THINGS_CHANGED:
             break
     else:
         last = latest
-    for key in notes.touched_keys(reader, after, last):
+    for key in notes.touched_keys(reader, after.sequence, last):
         touched.add_row(key)
-    return list(touched.changes(latest - last)), last, latest
+    return list(touched.changes(latest - last)), LogPlace(after.database, last, post_entry), latest
 
 
 class _Touched:

@@ -19,8 +19,8 @@ from cablestore.peers.link import PeerLink
 from cablestore.protocol.message import PostRequest
 
 MAY_CALL = {
-    "cablestore-read": {"audience", "remote_static"},
-    "cablestore-reconcile": {"audience", "remote_static"},
+    "cablestore-read": {"audience"},
+    "cablestore-reconcile": {"audience"},
     "any": {"queued_size_bytes", "_unread_size_bytes"},
 }
 """Prefixes of the names that threads other than the loop's may call. These methods do not change state."""

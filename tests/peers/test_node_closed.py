@@ -14,8 +14,8 @@ from people import ANN, BOB, raws
 from cablestore import CableStore
 from cablestore.errors import CorruptStoreError, StoreClosedError
 from cablestore.index.reader import Reader
-from cablestore.peers import Address, Node, live_changes, peer_sync, threads
-from cablestore.peers.threads import FeedThread, ReadThread, WriteThread
+from cablestore.peers import Address, Node, feed, live_changes, peer_sync
+from cablestore.peers.threads import ReadThread, WriteThread
 from cablestore.protocol.body import Block
 from cablestore.protocol.message import TimeRangeRequest
 
@@ -59,12 +59,12 @@ async def test_waiting_callers_are_notified_that_the_store_is_closed() -> None:
 
 
 @on_loop
-async def test_a_thread_that_follows_a_closed_store_ends() -> None:
-    store = memory("a")
-    feed = FeedThread(store, asyncio.get_running_loop(), lambda: True, frozenset, lambda _: None)
-    store.close()
-    await until(lambda: not feed._thread.is_alive())
-    feed.close()
+async def test_a_node_does_not_follow_a_closed_store() -> None:
+    async with Node(memory("a"), QUICK) as node:
+        follows = asyncio.create_task(node.parts.serving.feed.follow())
+        await asyncio.sleep(0)  # it waits for a write
+        node.store.close()
+        await soon(follows)
 
 
 @on_loop
@@ -85,19 +85,19 @@ async def test_a_rebuild_does_not_interrupt_live_requests(monkeypatch: pytest.Mo
     """The rebuild closes all snapshots of the old database, also one from which changes are being read."""
     rebuilt = 0
 
-    def changes_of(*arguments: Any) -> Any:
+    def changes_of(*arguments: Any, **named: Any) -> Any:
         nonlocal rebuilt
         if not rebuilt:
             rebuilt += 1
             node.store.rebuild()
-        return live_changes.changes_of(*arguments)
+        return live_changes.changes_of(*arguments, **named)
 
     async with network(memory("a"), settings=QUICK) as net:
         [node] = net.nodes
         peer: Raw = await raw_peer(net.addresses[node])
         asked = peer.send_request(TimeRangeRequest(b"", "default", 0, 0, 0))
         await until(lambda: node.parts.serving.live.count)
-        monkeypatch.setattr(threads, "changes_of", changes_of)
+        monkeypatch.setattr(feed, "changes_of", changes_of)
         node.store.ingest(raws(*texts(1)))
         await until(lambda: rebuilt and peer.hashes(asked) == [texts(1)[0].hash])
         await peer.close()

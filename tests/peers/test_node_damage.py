@@ -16,7 +16,7 @@ from serving import fetch
 
 from cablestore import CableStore, Post, limits
 from cablestore.errors import StorageError
-from cablestore.peers import Address, Node, live_changes, threads
+from cablestore.peers import Address, Node, feed, live_changes
 from cablestore.peers.metrics_http import exporter
 from cablestore.protocol.body import Block
 from cablestore.protocol.message import StateRequest, TimeRangeRequest
@@ -126,21 +126,21 @@ async def test_a_block_is_enforced_as_soon_as_blocks_can_be_read(monkeypatch: py
 async def test_changes_are_announced_after_a_temporary_failure_of_reads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(threads, "_RETRY_S", 0.02)
+    monkeypatch.setattr(feed, "_RETRY_S", 0.02)
     refusals = 3
 
-    def changes_of(*arguments: Any) -> Any:
+    def changes_of(*arguments: Any, **named: Any) -> Any:
         nonlocal refusals
         if refusals:
             refusals -= 1
             raise StorageError("too many open files")
-        return live_changes.changes_of(*arguments)
+        return live_changes.changes_of(*arguments, **named)
 
     async with followed(ANN.join(CHANNEL)) as (here, peer):
-        monkeypatch.setattr(threads, "changes_of", changes_of)
+        monkeypatch.setattr(feed, "changes_of", changes_of)
         text = ANN.text(CHANNEL, "told late")
         here.node.store.ingest(raws(text))
         await peer.hears(text)
         assert here.reasons(EVENT) == ["too many open files"]
-        await until(lambda: not here.node.parts.serving.feed_failure)
+        await until(lambda: not here.node.parts.serving.feed.failure)
         assert (await here.health())[0] == 200

@@ -44,11 +44,7 @@ class Hearing(Stopwatch):
     """Clock on which the time of a piece of work depends on the received bytes."""
 
     def __init__(self, node: Node) -> None:
-        super().__init__()
-        self._node = node
-
-    def begin(self) -> float:
-        return sum(known.received_size_bytes for known in self._node.connections) * BYTE_S
+        super().__init__(lambda: sum(known.received_size_bytes for known in node.connections) * BYTE_S)
 
     def spent_s(self, began_s: float) -> float:
         return self.begin() - began_s

@@ -111,7 +111,9 @@ async def test_max_hashes_per_response_and_part_rows_answered_divide_answers() -
         assert limits.PART_ROWS_ANSWERED == 2000
         # An announcement is split too, as for a live request whose history took long.
         session = only(node).session
-        exchange = Exchange(RequestRole.RESPONDER, LIVE._replace(request_id=peer.new_id()), State.LIVE, None)
+        exchange = Exchange(
+            RequestRole.RESPONDER, LIVE._replace(request_id=peer.new_id()), State.LIVE, None, is_live=True
+        )
         session.answer_hashes(exchange, [UNKNOWN] * (limits.MAX_HASHES_PER_RESPONSE + 1))
         assert [len(message) // 32 for message in session.output()] == [limits.MAX_HASHES_PER_RESPONSE, 1]
 

@@ -31,6 +31,9 @@ class Note:
         assert self.state is None, "each job must be done once"
         self.state = state
 
+    def fail(self, error: Exception) -> None:
+        raise error
+
     def done(self) -> None:
         self._done.append(self)
         if self._fails:
