@@ -6,7 +6,7 @@ import pytest
 from peering import memory
 from people import ANN, raws
 
-from cablestore.errors import StorageError, StoreClosedError
+from cablestore.errors import StoreClosedError
 from cablestore.peers.threads import SharedState, Stopwatch
 
 
@@ -44,12 +44,3 @@ def test_a_shared_snapshot_is_closed_at_the_end_of_its_last_use() -> None:
             state.release()
         with pytest.raises(StoreClosedError):
             list(state.reader.posts())
-
-
-def test_each_user_of_a_failed_snapshot_gets_its_error() -> None:
-    state = SharedState(StorageError("too many open files"))
-    state.keep()
-    for _ in range(2):
-        with pytest.raises(StorageError, match="too many open files"):
-            state.reader  # noqa: B018 - it raises the error
-        state.release()
