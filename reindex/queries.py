@@ -14,7 +14,7 @@ from importlib import import_module
 from threading import Event
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from cablestore.interruptible import awaited, in_thread
+from cablestore.interruptible import ThreadResult, awaited, in_thread
 from cablestore.reindex.causes import SparkError, cause_of_query
 
 if TYPE_CHECKING:
@@ -59,15 +59,17 @@ def run_query(
             spark.sparkContext.cancelJobGroup(tag)
 
     with _watching(spark, tag, progress):
-        answer = in_thread(tagged)
+        answer: ThreadResult[T] | None = None
         try:
+            answer = in_thread(tagged)
             return awaited(answer)
         except BaseException:
-            if not answer.done():
+            if answer is None or not answer.done():  # None if Ctrl-C arrived while the thread started
                 cancelled = in_thread(cancel)
                 with suppress(Exception):
                     cancelled.result(CANCEL_TIMEOUT_S)
-                    answer.exception(CANCEL_TIMEOUT_S)
+                    if answer is not None:
+                        answer.exception(CANCEL_TIMEOUT_S)
             raise
 
 

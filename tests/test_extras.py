@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,8 @@ from packaging.utils import canonicalize_name
 from waiting import LIMIT_S
 
 from cablestore import CableStore, Identity
-from cablestore.extras import OPTIONAL
+from cablestore.errors import ArchiveError, MissingExtraError
+from cablestore.extras import OPTIONAL, install_command, naming_extras
 from cablestore.sds import CausalLog
 
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
@@ -261,3 +263,53 @@ except ModuleNotFoundError as error:
         "pictures need aiohttp: " + FROM_SOURCE.format("archive"),
         "No module named 'nonsense'",
     ], found.stderr
+
+
+@pytest.mark.parametrize(
+    ("origin", "requirement"),
+    [
+        (None, "'cablestore[archive,cli]'"),
+        ({"url": "https://host/cablestore.whl"}, "'cablestore[archive,cli] @ https://host/cablestore.whl'"),
+        (
+            {"url": "https://host/repo", "vcs_info": {"vcs": "git", "commit_id": "ab12"}},
+            "'cablestore[archive,cli] @ git+https://host/repo@ab12'",
+        ),
+        ({"url": "file:///no/such%20folder"}, "'PATH-OF-CABLESTORE[archive,cli]'"),
+        ({"url": f"file://{ROOT}"}, f"'{ROOT}[archive,cli]'"),
+        ({"url": f"file://{ROOT}", "dir_info": {}}, f"'{ROOT}[archive,cli]'"),
+        ({"url": f"file://{ROOT}", "dir_info": {"editable": True}}, f"--editable '{ROOT}[archive,cli]'"),
+    ],
+)
+@pytest.mark.parametrize(("installer", "command"), [("uv\n", "uv pip install "), ("pip\n", "pip install ")])
+def test_an_extra_is_added_from_the_origin_of_the_installation(
+    origin: dict[str, object] | None, requirement: str, installer: str, command: str, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """The first entry of the path has metadata without an installer, as a build leaves them."""
+    for folder, files in (
+        ("built", {}),
+        ("installed", {"INSTALLER": installer} | ({} if origin is None else {"direct_url.json": json.dumps(origin)})),
+    ):
+        metadata = tmp_path / folder / "cablestore-1.dist-info"
+        metadata.mkdir(parents=True)
+        for name, text in {"METADATA": "Metadata-Version: 2.1\nName: cablestore\nVersion: 1\n", **files}.items():
+            (metadata / name).write_text(text)
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "built"), str(tmp_path / "installed")])
+    assert install_command("cli", "archive") == command + requirement
+
+
+def test_without_an_installation_an_extra_is_added_from_the_source_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [])
+    assert install_command("cli") == f"pip install '{ROOT}[cli]'"
+
+
+def test_only_missing_optional_modules_name_their_extra() -> None:
+    both = pytest.raises(ArchiveError, match=r"^archives need pycryptodome: .*\[archive,reindex\]'$")
+    with both, naming_extras("archives need", ArchiveError, "reindex"):
+        raise ModuleNotFoundError(name="Crypto.Cipher")
+    with pytest.raises(MissingExtraError, match=r"this function needs .*\[sds\]'$"), naming_extras(extra="sds"):
+        raise ModuleNotFoundError(name="aiohttp.web")
+    for unchanged in (ModuleNotFoundError(name="elsewhere"), MissingExtraError("named already")):
+        with pytest.raises(ModuleNotFoundError) as caught, naming_extras():
+            raise unchanged
+        assert caught.value is unchanged

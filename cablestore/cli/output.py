@@ -166,11 +166,14 @@ def local_time(timestamp_ms: int) -> datetime | None:
 
 def size(size_bytes: float) -> str:
     """Return a readable size, such as 1.2 MB."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if size_bytes < 1000 or unit == "GB":
-            return f"{size_bytes:.0f} {unit}" if unit == "B" else f"{size_bytes:.1f} {unit}"
-        size_bytes /= 1000
-    raise AssertionError
+    if size_bytes < 1000:
+        return f"{size_bytes:.0f} B"
+    scaled = size_bytes / 1000
+    for unit in ("kB", "MB"):
+        if scaled < 1000:
+            return f"{scaled:.1f} {unit}"
+        scaled /= 1000
+    return f"{scaled:.1f} GB"
 
 
 NO_PROBLEMS: Final = "no problems found"

@@ -230,6 +230,7 @@ def test_several_processes_find_a_wrong_row(
     monkeypatch.setattr(new_generation, "load", load_damaged)
     with pytest.raises(ReindexError, match=f"does not contain the rows of {derived.segments[-1].file}"):
         run(exports, tmp_path)
+    assert not (tmp_path / "store.loading").exists(), "the next run would reuse the loaded parts"
 
 
 # --- damage to files between the steps ---------------------------------------------------------------
@@ -353,6 +354,7 @@ def test_ranges_cover_exactly_the_written_rows(rows: dict[bytes, bytes], size: i
         ranges = written.ranges()
     assert sum(each.rows for each in ranges) == len(rows)
     assert all(each.rows >= most for each in ranges[:-1])
+    assert all(each.rows < most + size for each in ranges)
     stops = [*(each.first for each in ranges[1:]), AFTER_ALL]
     with database.snapshot() as state, MemoryDB().snapshot() as changed:
         assert [compare_range(state, changed, *each) for each in zip(ranges, stops, strict=True)] == [
