@@ -30,7 +30,7 @@ def node(*peers: PeerState, **more: object) -> NodeState:
     return NodeState(KEY, peers=peers, **more)  # type: ignore[arg-type] # chosen by the test
 
 
-def peer(*, is_in_step: bool | None = True, no_answer_s: float = 0.0) -> PeerState:
+def peer(*, is_in_step: bool | None = True, no_answer_s: int = 0) -> PeerState:
     return PeerState(PEER, is_in_step, no_answer_s)
 
 
@@ -49,7 +49,7 @@ def failed(*reasons: str) -> NodeState:
         (node(peer(), peer()), "2 peers, in step"),
         (node(peer(), peer(is_in_step=False)), "2 peers"),
         (node(peer(is_in_step=None)), "1 peer"),
-        (node(peer(), peer(no_answer_s=0.5)), "2 peers, 1 not answering"),
+        (node(peer(), peer(no_answer_s=1)), "2 peers, 1 not answering"),
         (node(peer(), failures=(PeerFailure("x", "refused"),)), "1 peer, in step"),
         (failed("[Errno 111] Connect call failed"), f"not connected: no peer at {PEER}"),
         (failed("refused", "refused"), f"not connected: no peer at {PEER}, and 1 more"),

@@ -89,8 +89,8 @@ def test_a_clock_advances_and_never_goes_back() -> None:
 
 
 def test_dates_are_trusted_except_for_small_steps_back() -> None:
-    def dated(ms: int, day: int = 7, **more: int) -> Stamp:
-        return Stamp(ms, 2013, 1, day, **more)
+    def dated(ms: int, day: int = 7, zone_ms: int | None = None) -> Stamp:
+        return Stamp(ms, 2013, 1, day, zone_ms)
 
     assert ticks(dated(HOUR, 5), dated(HOUR)) == [HOUR - 2 * DAY, HOUR]
     assert ticks(dated(3 * HOUR), dated(2 * HOUR), dated(2 * HOUR - 1)) == [3 * HOUR, 3 * HOUR, 2 * HOUR - 1]
