@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from typing import Any
 
 from chatting import PICTURES, app_on, cabals_on, new_store, screen_lines, shown
@@ -46,6 +47,11 @@ def line_with(app: ChatApp, part: str) -> int:
     return next(at for at, line in enumerate(screen_lines(app)) if part in line)
 
 
+def time_of(number: int) -> str:
+    """Return the shown time of a numbered message."""
+    return f"{datetime.fromtimestamp(START_MS / 1000 + number, UTC):%H:%M}"
+
+
 def with_history() -> CableStore:
     store = new_store(moderated=False)
     posts = (BOB.text("default", f"message {at} .", at=START_MS + at * 1000) for at in range(COUNT))
@@ -57,6 +63,7 @@ def test_keys_move_between_the_ends_of_a_long_channel() -> None:
     async def run(app: ChatApp, pilot: Pilot) -> None:
         rows = app.messages.size.height
         newest = list(range(COUNT - rows, COUNT))
+        assert screen_lines(app)[-1].split("   ")[1] == app.open_cabal.own_key.hex()[:8]
         assert numbers(app) == newest
         await press(app, pilot, "pageup")
         assert numbers(app) == [at - rows + 2 for at in newest[:-1]]
@@ -64,6 +71,12 @@ def test_keys_move_between_the_ends_of_a_long_channel() -> None:
         await press(app, pilot, "pagedown")
         assert numbers(app) == newest
         assert "shows the newest" not in shown(app)
+        while 0 not in numbers(app):
+            await press(app, pilot, "pageup")
+            assert len(numbers(app)) >= rows - 2
+        while not app.messages.is_at_end:
+            await press(app, pilot, "pagedown")
+        assert numbers(app) == newest
 
         await press(app, pilot, "ctrl+home")
         assert numbers(app) == list(range(rows - 2))
@@ -71,16 +84,13 @@ def test_keys_move_between_the_ends_of_a_long_channel() -> None:
         assert app.messages.timeline.has_newer
         await press(app, pilot, "pagedown")
         assert numbers(app) == list(range(rows - 3, 2 * rows - 4))
-        while not app.messages.is_at_end:
-            await press(app, pilot, "pagedown")
-        assert numbers(app) == newest
-        assert [message.text for message in app.messages.timeline.messages][:2] == ["message 0 .", "message 1 ."]
-        await press(app, pilot, "ctrl+home")
-        assert numbers(app)[0] == 0
         await press(app, pilot, "ctrl+end")
         assert numbers(app) == newest
+        await press(app, pilot, "ctrl+home", "pagedown", "pagedown", "pagedown", "ctrl+home")
+        assert [message.text for message in app.messages.timeline.messages][:2] == ["message 0 .", "message 1 ."]
+        assert numbers(app)[0] == 0
 
-    drive(run, with_history())
+    drive(run, with_history(), size=(60, 60))
 
 
 def test_messages_are_chosen_by_keys() -> None:
@@ -97,6 +107,9 @@ def test_messages_are_chosen_by_keys() -> None:
         assert (chosen(), numbers(app)[0]) == (f"message {top} .", top)
         await press(app, pilot, "up")
         assert (chosen(), numbers(app)[0]) == (f"message {top - 1} .", top - 1)
+        assert screen_lines(app)[1].split()[-5:-2] == [time_of(top - 1), "bob", "message"]
+        await press(app, pilot, *["down"] * app.messages.size.height)
+        assert (chosen(), numbers(app)[-1]) == (f"message {COUNT - 1} .", COUNT - 1)
         await press(app, pilot, "home")
         assert numbers(app)[0] == 0
         await press(app, pilot, "escape", "up")
@@ -164,6 +177,8 @@ def test_long_messages_fold_and_text_is_copied() -> None:
         await pilot.mouse_down("#messages", offset=(column - 3, row - top))
         await pilot.hover("#messages", offset=(column + 1, row - top))
         await pilot.mouse_up("#messages", offset=(column + 1, row - top))
+        store.ingest(raws(BOB.text("default", "arrives meanwhile")))
+        await until(pilot, lambda: "arrives meanwhile" in shown(app) and not app.is_busy)
         await press(app, pilot, "ctrl+c")
         assert app.clipboard in {"wo wo", "wo w"}
 
@@ -227,8 +242,13 @@ def test_windows_show_mentions_the_invitation_and_search_results() -> None:
         assert app.theme == "cablestore-dark"
         await press(app, pilot, "f1")
         assert "Keys and commands" in shown(app)
+        second.ingest(raws(CYD.text("kitchen", "while a window is open", at=at_ms + 1)))
+        await until(pilot, lambda: not app.is_busy)
+        assert len(second.read_state("kitchen").unread) == 1
         await press(app, pilot, "f1")
         assert "Keys and commands" not in shown(app)
+        await until(pilot, lambda: not second.read_state("kitchen").unread)
+        assert screen_lines(app)[-1].split("   ")[1] == "bob"
 
     drive(run, first, second, channel="quiet")
 
