@@ -14,7 +14,11 @@ from cablestore.inspect.fields import hex_lines, post_fields
 from cablestore.inspect.graph import causal_order, channel_picture, colour_of, placed, roles_picture
 from cablestore.inspect.page import PAGE_ROWS, Query, paged, plain
 from cablestore.inspect.rows import decoded_row, is_local, layout_of
+from cablestore.inspect.settings import MIN_TOKEN_CHARACTERS, InspectSettings
+from cablestore.inspect.shown_text import shown, shown_plain
+from cablestore.inspect.terms import term
 from cablestore.moderation import UserRole
+from cablestore.peers import Address
 from cablestore.protocol.body import DELETE, TEXT
 from cablestore.store.channel_graph import GraphNode
 from cablestore.views import CATALOG
@@ -245,3 +249,35 @@ def test_rows_are_decoded_by_the_layout_of_their_prefix() -> None:
     ]  # fmt: skip
     extra = decoded_row(CATALOG, b"!data!" + b"ab!cd", b"")
     assert [(part["kind"], part["text"]) for part in extra["parts"]] == [("hash", "ab"), ("part", "cd")]
+
+
+# --- texts and settings -----------------------------------------------------------------------------
+
+
+def test_terms_link_into_the_documents() -> None:
+    assert re.findall('<a class="term" href="[^"]*/([^/"]*)" [^>]*>(.*)</a>', str(term("in step"))) == [
+        ("#peers", "in step")
+    ]  # fmt: skip
+    assert str(term("heads", "Heads <1>")).endswith(">Heads &lt;1&gt;</a>")
+
+
+def test_invisible_characters_are_shown_as_symbols() -> None:
+    assert str(shown("a\u202eb\n<")) == (
+        '<bdi>a<b class="control">U+202E</b>b<b class="control">U+000A</b>&lt;</bdi>'
+    )  # fmt: skip
+    assert str(shown("a\nb\u200b", lines=True)) == '<bdi>a\nb<b class="control">U+200B</b></bdi>'
+    assert shown_plain("a\x07\u200b<") == "a[U+0007][U+200B]<"
+
+
+def test_the_link_of_a_page_has_its_token_and_the_name_of_its_proxy() -> None:
+    here, there = Address("127.0.0.1", 8573), Address("192.0.2.7", 80)
+    token = "x" * MIN_TOKEN_CHARACTERS
+    assert InspectSettings(here, token).link(here) == f"http://127.0.0.1:8573/?token={token}"
+    assert InspectSettings(there, token, "garden.example").link(there) == f"https://garden.example/?token={token}"
+    assert len({InspectSettings(here).token for _ in range(2)}) == 2
+    assert InspectSettings(Address("localhost", 1)).token
+    with pytest.raises(ArgumentError, match=f"token too short: {MIN_TOKEN_CHARACTERS - 1} characters"):
+        InspectSettings(here, token[1:])
+    for settings in ((there, "", None), (there, token, None), (there, "", "x.example"), (Address("x.example", 1), "")):
+        with pytest.raises(ArgumentError, match="other machines can reach "):
+            InspectSettings(*settings)

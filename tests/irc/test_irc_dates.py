@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import io
+import tarfile
+import zipfile
 from collections import Counter
 from datetime import UTC, date, datetime
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from zoneinfo import ZoneInfo
 
 import pytest
+from irc_logs import laid
 
 from cablestore import limits
+from cablestore.errors import ArgumentError
 from cablestore.irc.dates import Clock, Stamp, stamp_of, time_of_day
 from cablestore.irc.days import stamp_of_words
 from cablestore.irc.encodings import detected, encoding_of, read_lines
@@ -18,6 +22,7 @@ from cablestore.irc.events import EXAMPLES_KEPT, LONG_CHARACTERS, Skips, unit_of
 from cablestore.irc.lines import NotALogError, shortened
 from cablestore.irc.naming import Conversation, LogEvidence, channel_names, conversation_of, is_private
 from cablestore.irc.paths import date_in_path, marked_part, plain_channel, without_date, year_in_path
+from cablestore.irc.survey import find_logs
 
 MINUTE, HOUR = 60_000, 3_600_000
 DAY = 24 * HOUR
@@ -324,3 +329,54 @@ def test_unparsed_lines_are_counted_and_shortened() -> None:
     assert EXAMPLES_KEPT == 3
     assert (shortened("x" * 100), shortened("a\tb")) == ("x" * 100, "a\ufffdb")
     assert [unit_of(ms) for ms in (60_000, 60_499, 60_500, 60_999)] == [1000, 1000, MINUTE, MINUTE]
+
+
+# --- beginnings of files ------------------------------------------------------------------------------
+
+THREE = "".join(f"[09:00:00] <{nick}> a\n" for nick in ("ann", "bob", "cyd"))
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "day", "begin"),
+    [
+        ("2012/#garden.log", "Jan 07 09:00:00 <ann>\thi\n", None, "2012-01-07 09:00"),
+        ("#garden.log", "Jan 07 09:00:00 <ann>\thi\n", date(2011, 5, 5), "2011-01-07 09:00"),
+        ("#garden-2013-02-30.log", "[09:00:00] <ann> hi\n", date(2011, 5, 5), "2011-05-05 09:00"),
+        ("#garden.log", "--- Day changed Tue Jan 08 2013\n09:00 < ann> hi\n", None, "2013-01-08 00:00"),
+        ("#garden.log", "23:00 < ann> hi\n--- Day changed Tue Jan 08 2013\n09:00 < ann> hi\n", None, "2013-01-07 00:00"),
+        ("#garden/2013-01-07.log", "[09:00:00] <ann> hi\n", date(2011, 5, 5), "2013-01-07 09:00"),
+        ("c" * 64 + "/2013-01-07.log", THREE, None, "2013-01-07 09:00"),
+    ],
+)  # fmt: skip
+def test_the_beginning_of_a_log(tmp_path: Path, path: str, text: str, day: date | None, begin: str) -> None:
+    [log] = find_logs([laid(tmp_path, path, text)], day=day)
+    assert f"{datetime.fromtimestamp(log.start_ms / 1000, UTC):%Y-%m-%d %H:%M}" == begin
+    assert str(log.day) == begin[:10]
+
+
+def test_a_name_that_is_too_long_for_a_channel_is_reported(tmp_path: Path) -> None:
+    for name in ("c" * 65, "c\x7f"):
+        with pytest.raises(ArgumentError, match=r"no channel name of 1 to 64 characters found for .*Use --channel"):
+            find_logs([laid(tmp_path, f"{name}/2013-01-07.log", THREE)])
+
+
+@pytest.mark.parametrize("kind", ["zip in tar", "encrypted"])
+def test_archives_that_cannot_be_read_are_named(tmp_path: Path, kind: str) -> None:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("#garden/2013-01-07.log", THREE)
+    data = bytearray(packed.getvalue())
+    path = tmp_path / "logs"
+    if kind == "encrypted":
+        data[6] |= 1
+        data[data.index(b"PK\x01\x02") + 8] |= 1
+        path.write_bytes(data)
+        reason = 'contains an encrypted entry, "#garden/2013-01-07.log"'
+    else:
+        info = tarfile.TarInfo("in.zip")
+        info.size = len(data)
+        with tarfile.open(path, "w") as tar:
+            tar.addfile(info, io.BytesIO(data))
+        reason = r"in\.zip is a zip archive in another archive"
+    with pytest.raises(ArgumentError, match=reason):
+        find_logs([path])
