@@ -219,8 +219,9 @@ def test_names_are_shown_and_changed(store: CableStore, client: Recorder) -> Non
 
 def test_users_are_described(store: CableStore, client: Recorder) -> None:
     assert client.run("/whois bob") == f"bob: user\npublic key {BOB.key.hex()}\nin #default, #shed"
-    store.moderation.set_role(store.identity.public_key, UserRole.ADMIN)
-    assert client.run("/whois ann").startswith("ann (you): ")
+    store.moderation.set_role(BOB.key, UserRole.MOD)
+    assert client.run("/whois bob").startswith("bob: mod\n")
+    assert client.run("/whois ann").startswith("ann (you): user\n")
     store.ingest(raws(DAVE.named("Dave D")))
     assert client.run("/whois dave d").splitlines()[2] == "not in a channel"
     store.moderation.hide(users=[BOB.key], channel="shed", reason="noise")
@@ -299,7 +300,7 @@ def test_actions_on_a_message(store: CableStore, client: Recorder) -> None:
     [(_, notice)] = client.act(1, "hide")
     assert notice == "The message is hidden, only for you. To show it again, press Enter on it"
     assert [m.text for m in store.messages("default").messages] == ["mine"]
-    assert client.run("/hidden").startswith(f"bob {BOB.key.hex()[:16]}: hidden message privately by ann")
+    assert client.run("/hidden").startswith(f"bob {BOB.key.hex()[:16]}: hidden message privately in #default by ann")
     assert client.act(1, "copy") == [("notice", "Nothing to copy. Escape chooses a message")]
     assert client.act(1, "unhide") == [("notice", "The message is shown again")]
     with pytest.raises(CableStoreError, match=r"this message itself is not hidden\. /unhide NAME"):

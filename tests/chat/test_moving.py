@@ -90,7 +90,7 @@ def test_keys_move_between_the_ends_of_a_long_channel() -> None:
         assert [message.text for message in app.messages.timeline.messages][:2] == ["message 0 .", "message 1 ."]
         assert numbers(app)[0] == 0
 
-    drive(run, with_history(), size=(60, 60))
+    drive(run, with_history(), size=(100, 60))
 
 
 def test_messages_are_chosen_by_keys() -> None:
@@ -107,7 +107,7 @@ def test_messages_are_chosen_by_keys() -> None:
         assert (chosen(), numbers(app)[0]) == (f"message {top} .", top)
         await press(app, pilot, "up")
         assert (chosen(), numbers(app)[0]) == (f"message {top - 1} .", top - 1)
-        assert screen_lines(app)[1].split()[-5:-2] == [time_of(top - 1), "bob", "message"]
+        assert f"{time_of(top - 1)} bob message {top - 1} ." in " ".join(screen_lines(app)[1].split())
         await press(app, pilot, *["down"] * app.messages.size.height)
         assert (chosen(), numbers(app)[-1]) == (f"message {COUNT - 1} .", COUNT - 1)
         await press(app, pilot, "home")
@@ -223,7 +223,7 @@ def test_windows_show_mentions_the_invitation_and_search_results() -> None:
         assert "2 messages with mentions of you, 2 unread" in shown(app)
         at = line_with(app, "bob: tea?")
         assert "#kitchen  cyd  cabal 2" in screen_lines(app)[at - 1]
-        assert screen_lines(app)[at + 1].split("●")[1].split()[2:] == ["#garden", "cyd", "cabal", "1", "│"][:4]
+        assert screen_lines(app)[at + 1].split("●")[1].split()[2:6] == ["#garden", "cyd", "cabal", "1"]
         assert line_with(app, "ann: the rake") == at + 2
         await press(app, pilot, "down", "enter")
         await until(pilot, lambda: app.place == (0, "garden") and not app.is_busy)

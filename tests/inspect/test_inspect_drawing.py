@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from people import ANN, BOB
 
-from cablestore import LEGACY, ArgumentError
+from cablestore import LEGACY
+from cablestore.errors import ArgumentError
 from cablestore.inspect.charts import bars, calendar, day_line, share, utc
 from cablestore.inspect.fields import hex_lines, post_fields
 from cablestore.inspect.graph import causal_order, channel_picture, colour_of, placed, roles_picture

@@ -341,11 +341,11 @@ THREE = "".join(f"[09:00:00] <{nick}> a\n" for nick in ("ann", "bob", "cyd"))
     [
         ("2012/#garden.log", "Jan 07 09:00:00 <ann>\thi\n", None, "2012-01-07 09:00"),
         ("#garden.log", "Jan 07 09:00:00 <ann>\thi\n", date(2011, 5, 5), "2011-01-07 09:00"),
-        ("#garden-2013-02-30.log", "[09:00:00] <ann> hi\n", date(2011, 5, 5), "2011-05-05 09:00"),
+        ("#garden-2013-02-30.log", "[09:00:00] <ann> hi\n", date(2011, 5, 5), "2011-05-05 00:00"),
         ("#garden.log", "--- Day changed Tue Jan 08 2013\n09:00 < ann> hi\n", None, "2013-01-08 00:00"),
         ("#garden.log", "23:00 < ann> hi\n--- Day changed Tue Jan 08 2013\n09:00 < ann> hi\n", None, "2013-01-07 00:00"),
-        ("#garden/2013-01-07.log", "[09:00:00] <ann> hi\n", date(2011, 5, 5), "2013-01-07 09:00"),
-        ("c" * 64 + "/2013-01-07.log", THREE, None, "2013-01-07 09:00"),
+        ("#garden/2013-01-07.log", "[09:00:00] <ann> hi\n", date(2011, 5, 5), "2013-01-07 00:00"),
+        ("c" * 64 + "/2013-01-07.log", THREE, None, "2013-01-07 00:00"),
     ],
 )  # fmt: skip
 def test_the_beginning_of_a_log(tmp_path: Path, path: str, text: str, day: date | None, begin: str) -> None:
