@@ -67,13 +67,13 @@ def test_keys_move_between_the_ends_of_a_long_channel() -> None:
         assert numbers(app) == newest
         await press(app, pilot, "pageup")
         assert numbers(app) == [at - rows + 2 for at in newest[:-1]]
-        assert "14 November 2023, 22:19, Ctrl+End shows the newest" in shown(app)
+        assert f"14 November 2023, {time_of(numbers(app)[0])}, Ctrl+End shows the newest" in shown(app)
         await press(app, pilot, "pagedown")
         assert numbers(app) == newest
         assert "shows the newest" not in shown(app)
         while 0 not in numbers(app):
             await press(app, pilot, "pageup")
-            assert len(numbers(app)) >= rows - 2
+            assert len(numbers(app)) >= rows - 3
         while not app.messages.is_at_end:
             await press(app, pilot, "pagedown")
         assert numbers(app) == newest

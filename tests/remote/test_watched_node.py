@@ -31,7 +31,7 @@ def test_a_store_without_a_node_checks_arguments_before_it_rejects_an_act(
 ) -> None:
     with CableStore.in_memory() as store, remote_of(store) as remote:
         for node in (WatchedNode(), remote.node):
-            with pytest.raises(ArgumentError, match=f"invalid {name}"):
+            with pytest.raises(ArgumentError, match=f"invalid argument {name}: expected a str, got 5"):
                 act(node, 5)
             with pytest.raises(NotFoundError):
                 act(node, "text")
