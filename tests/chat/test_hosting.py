@@ -61,4 +61,4 @@ def test_followed_channels_are_spelled_as_in_the_store() -> None:
         plain = NodeSettings()
         assert with_stored_channels(store, plain) is plain
         chosen = NodeSettings(channels=frozenset({"garden", "shed"}))
-        assert with_stored_channels(store, chosen).channels == {"Garden", "shed"}
+        assert with_stored_channels(store, chosen).channels == frozenset({"Garden", "shed"})

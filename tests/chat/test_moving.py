@@ -11,7 +11,7 @@ from chatting import PICTURES, app_on, cabals_on, new_store, screen_lines, shown
 from people import BOB, CYD, START_MS, raws
 from textual.events import MouseScrollDown, MouseScrollUp
 
-from cablestore import CableStore
+from cablestore import CableStore, Post
 from cablestore.chat.app import ChatApp
 from cablestore.chat.timeline import LINES_SHOWN
 
@@ -125,6 +125,7 @@ def test_messages_are_chosen_by_keys() -> None:
 def test_arriving_messages_do_not_move_the_view() -> None:
     """They are read again where the view is, and shown at the end."""
     store = with_history()
+    store.join("default")
 
     async def run(app: ChatApp, pilot: Pilot) -> None:
         await press(app, pilot, "pageup")
@@ -140,8 +141,58 @@ def test_arriving_messages_do_not_move_the_view() -> None:
         assert numbers(app)[-1] == COUNT
         store.ingest(raws(BOB.text("default", f"message {COUNT + 1} .", at=START_MS + (COUNT + 1) * 1000)))
         await until(pilot, lambda: numbers(app)[-1] == COUNT + 1 and not app.is_busy)
+        store.ingest(raws(BOB.text("default", "far above", at=START_MS + 10_500)))
+        await until(pilot, lambda: badge(app, "default") == "1")
+        assert numbers(app)[-1] == COUNT + 1
+        await press(app, pilot, "f5")
+        assert line_with(app, "unread messages") == line_with(app, "far above") - 1
+        assert 10 in numbers(app)
+        await until(pilot, lambda: not badge(app, "default"))
 
     drive(run, store)
+
+
+def badge(app: ChatApp, channel: str) -> str:
+    """Return the words after a channel in the list of channels."""
+    found = next(line[:24].split() for line in screen_lines(app)[1:] if line.strip().startswith(f"#{channel}"))
+    return " ".join(found[1:])
+
+
+def test_a_line_precedes_messages_that_arrived_in_another_channel() -> None:
+    store, line = new_store(), "unread messages"
+    for channel in ("garden", "shed"):
+        store.join(channel)
+        store.ingest(raws(BOB.text(channel, f"read in {channel}", at=START_MS)))
+
+    def garden(text: str, minute: float) -> Post:
+        return BOB.text("garden", text, at=START_MS + int(minute * 60_000))
+
+    async def run(app: ChatApp, pilot: Pilot) -> None:
+        async def all_read(channel: str) -> None:
+            await until(pilot, lambda: not store.read_state(channel).unread and not badge(app, channel))
+
+        await all_read("garden")
+        assert badge(app, "shed") == "1"
+        await press(app, pilot, "ctrl+n")
+        await all_read("shed")
+        one = garden("new one", 1)
+        store.ingest(raws(one, garden("new two", 2)))
+        await until(pilot, lambda: badge(app, "garden") == "2")
+        await press(app, pilot, "f5")
+        assert app.channel == "garden"
+        assert line_with(app, "read in garden") < line_with(app, line) == line_with(app, "new one") - 1
+        await all_read("garden")
+        store.ingest(raws(garden("new three", 3), garden("late", 0.5)))
+        await until(pilot, lambda: "new three" in shown(app) and "late" in shown(app) and not app.is_busy)
+        assert line_with(app, "late") < line_with(app, line) == line_with(app, "new one") - 1
+        await all_read("garden")
+        store.ingest(raws(BOB.delete(one)))
+        await until(pilot, lambda: "new one" not in shown(app) and not app.is_busy)
+        assert line_with(app, line) == line_with(app, "new two") - 1
+        await press(app, pilot, "ctrl+n", "ctrl+p")
+        assert line not in shown(app)
+
+    drive(run, store, channel="garden")
 
 
 def test_long_messages_fold_and_text_is_copied() -> None:
