@@ -7,13 +7,16 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
 from chatting import PICTURES, app_on, cabals_on, new_store, screen_lines, shown
 from people import BOB, CYD, START_MS, raws
 from textual.events import MouseScrollDown, MouseScrollUp
 
 from cablestore import CableStore, Post
 from cablestore.chat.app import ChatApp
+from cablestore.chat.hosting import Hosting
 from cablestore.chat.timeline import LINES_SHOWN
+from cablestore.peers import NodeSettings
 
 Pilot = Any
 until = PICTURES.until
@@ -22,9 +25,15 @@ COUNT = 420
 HEIGHT = 24
 
 
-def drive(run: Run, *stores: CableStore, size: tuple[int, int] = (100, HEIGHT), channel: str = "") -> None:
+def drive(
+    run: Run,
+    *stores: CableStore,
+    size: tuple[int, int] = (100, HEIGHT),
+    channel: str = "",
+    hosting: Hosting | None = None,
+) -> None:
     async def work() -> None:
-        with cabals_on(*stores) as cabals:
+        with cabals_on(*stores, hosting=hosting) as cabals:
             app = app_on(cabals, channel=channel)
             async with PICTURES.running(app, *size) as pilot:
                 await run(app, pilot)
@@ -259,7 +268,7 @@ def test_a_message_is_hidden_and_shown_again_by_its_menu() -> None:
     drive(run, store)
 
 
-def test_windows_show_mentions_the_invitation_and_search_results() -> None:
+def test_a_window_lists_the_mentions_of_all_cabals() -> None:
     first, second = new_store(), new_store("bob")
     for store, channel, text in ((first, "garden", "ann: the rake"), (second, "kitchen", "bob: tea?")):
         store.set_name("ann" if store is first else "bob")
@@ -302,6 +311,42 @@ def test_windows_show_mentions_the_invitation_and_search_results() -> None:
         assert screen_lines(app)[-1].split("   ")[1] == "bob"
 
     drive(run, first, second, channel="quiet")
+
+
+def test_windows_show_the_invitation_and_search_results() -> None:
+    pytest.importorskip("apsw")
+    key, store = bytes(range(32)), new_store()
+    words = [
+        BOB.text("shed", text, at=START_MS + at * 60_000) for at, text in enumerate(("red boat", "/me boats", "x"))
+    ]
+    store.ingest(raws(BOB.named("bob", at=START_MS), *words))
+
+    async def run(app: ChatApp, pilot: Pilot) -> None:
+        await press(app, pilot, "f4")
+        assert "Invitation to this cabal" in shown(app)
+        assert f"cable:{key.hex()}" in shown(app)
+        await press(app, pilot, "ctrl+c")
+        assert app.clipboard == f"cable:{key.hex()}"
+        assert "Copied, if the terminal allows it. Escape closes" in shown(app)
+        await press(app, pilot, "escape")
+        assert "Invitation to this cabal" not in shown(app)
+        app.typing.insert("/search boat")
+        await press(app, pilot, "enter")
+        await until(pilot, lambda: "2 results for boat" in shown(app))
+        assert (
+            line_with(app, "* bob") < line_with(app, "boats") < line_with(app, "shed  bob") < line_with(app, "red boat")
+        )
+        assert "2023-11-14 22:14  #shed  * bob" in shown(app)
+        await press(app, pilot, "down", "enter")
+        await until(pilot, lambda: app.channel == "shed" and app.messages.chosen is not None and not app.is_busy)
+        assert app.messages.chosen is not None
+        assert app.messages.chosen.text == "red boat"
+        app.typing.insert("/search nothing")
+        await press(app, pilot, "enter")
+        await until(pilot, lambda: "no results for nothing" in shown(app))
+        await press(app, pilot, "escape")
+
+    drive(run, store, channel="garden", hosting=Hosting(NodeSettings(cabal_key=key)))
 
 
 def test_lists_scroll_and_react_to_clicks() -> None:

@@ -11,6 +11,8 @@ from remote_stores import remote_of
 
 from cablestore import LEGACY, CableStore
 from cablestore.errors import ArgumentError, CableStoreError, NotFoundError
+from cablestore.remote.link import error_of
+from cablestore.remote.messages import Error
 from cablestore.remote.methods import method_of
 from cablestore.remote.node import NodeState, WatchedNode
 
@@ -65,3 +67,12 @@ def test_calls_of_another_version_are_rejected_with_the_reason() -> None:
         method_of("x" * 41, LEGACY)
     with pytest.raises(CableStoreError, match="unknown method"):
         method_of("messages.raw", LEGACY)
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [("NotFoundError", NotFoundError), ("Unknown", CableStoreError), ("annotations", CableStoreError)],
+)
+def test_errors_of_another_version_become_the_base_class(kind: str, expected: type[CableStoreError]) -> None:
+    error = error_of(Error(1, kind, "what happened"))
+    assert (type(error), str(error)) == (expected, "what happened")
