@@ -20,7 +20,7 @@ from cablestore.inspect.shown_text import shown, shown_plain
 from cablestore.inspect.terms import term
 from cablestore.moderation import UserRole
 from cablestore.peers import Address
-from cablestore.protocol.body import DELETE, TEXT
+from cablestore.protocol.body import DELETE, TEXT, Role
 from cablestore.store.channel_graph import GraphNode
 from cablestore.views import CATALOG
 
@@ -224,6 +224,15 @@ def test_bytes_of_a_post_are_split_at_fields_and_lines() -> None:
     fields = post_fields(post, LEGACY)
     assert [each["name"] for each in fields] == [
         "public_key", "signature", "num_links", "links", "post_type", "timestamp", "channel", "text"
+    ]  # fmt: skip
+    assert [each["kind"] for each in fields] == [
+        "user", "hex", "number", "hashes", "text", "time", "channel", "text"
+    ]  # fmt: skip
+    assert [each["value"] for each in fields[:3]] == [BOB.key, post.raw[32:96], 2]
+    last = [post_fields(each, LEGACY)[-1] for each in (BOB.named("bob"), BOB.post(Role("", 0, "c", ANN.key, 1)))]
+    assert [each["kind"] for each in last] == ["pairs", "number"]
+    assert [each["kind"] for each in post_fields(BOB.post(Role("", 0, "c", ANN.key, 1)), LEGACY)][-2:] == [
+        "user", "number"
     ]  # fmt: skip
     ends = [each["end"] for each in fields]
     assert ends[:5] == [32, 96, 97, 161, 162]
