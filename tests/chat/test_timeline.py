@@ -157,7 +157,7 @@ def test_a_changed_width_or_name_draws_all_messages_again() -> None:
 
 
 def test_names_are_cut_and_keys_are_shortened() -> None:
-    [message] = messages_of(BOB.named("a long name"), said("x"))
+    [message] = messages_of(BOB.named("a long name", at=START_MS + 1), said("x"))
     names = [timeline_of([message]).rows(60, width)[1].name for width in (12, 11, 10)]
     assert names == ["a long name", "a long name", "a long na…"]
     digits = BOB.key.hex()
