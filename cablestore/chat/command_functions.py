@@ -163,8 +163,8 @@ async def close(request: Request) -> str:
     entries = await request.cabal.channels()
     name = _one_or_shown(request, entries)
     names = [entry.name for entry in entries]
-    at = names.index(name) if name in names else 0
-    others = [entry for entry in (*entries[at + 1 :], *entries[:at]) if entry.name != name]
+    after = names.index(name) + 1 if name in names else 0
+    others = [entry for entry in (*entries[after:], *entries[:after]) if entry.name != name]
     following = next((entry.name for entry in others if entry.is_joined), others[0].name if others else "")
     if name == request.place.channel and not following:
         raise CableStoreError(f"Cannot close #{name}: it is the only channel. /leave leaves it, /quit quits the client")

@@ -29,7 +29,7 @@ def utc(timestamp_ms: int, form: str = "%Y-%m-%d %H:%M:%S") -> str:
 
 def _level(count: int, most: int) -> int:
     """Return the shade for `count`: 0 for no posts, then 1 to 4. `most` is the highest count of the chart."""
-    return 0 if count == 0 else 1 + (_LEVELS - 1) * (count - 1) // max(1, most - 1) if most > 1 else 1
+    return 0 if count == 0 else 1 + (_LEVELS - 1) * (count - 1) // max(1, most - 1)
 
 
 def calendar(days: list[tuple[int, int]]) -> Markup:

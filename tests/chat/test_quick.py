@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import unicodedata
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC
 from pathlib import Path
 
@@ -14,14 +15,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from people import BOB, START_MS, raws
 from rich.cells import cell_len
+from rich.segment import Segment
+from rich.style import Style
 from waiting import wait_until
 
 from cablestore import CableStore
 from cablestore.chat import commands
+from cablestore.chat.cabal import Cabal
 from cablestore.chat.command_functions import channels_in
 from cablestore.chat.commands import SentTexts, completions
 from cablestore.chat.display_limits import MAX_HELD
-from cablestore.chat.safe_text import clean, clusters, fit, wrap
+from cablestore.chat.drafts import Drafts
+from cablestore.chat.held_text import held_text, with_sequences
+from cablestore.chat.lines import CabalChannel
+from cablestore.chat.safe_text import clean, clusters, fit, most_cells, wrap
 from cablestore.chat.timeline import Timeline, local, short_name
 from cablestore.cli.output import safe
 from cablestore.errors import ArgumentError, NotFoundError
@@ -269,3 +276,122 @@ def test_words_of_a_removed_message_are_erased_after_a_search(tmp_path: Path, mo
         store.discard([post.hash])
         assert len(asyncio.run(open_cabal.search("word")).hits) == 49
         wait_until(lambda: WORD not in b"".join(path.read_bytes() for path in folder.glob("search.sqlite*")))
+
+
+# --- limits -----------------------------------------------------------------------------------------
+
+
+def test_text_is_cut_and_chopped_at_its_width() -> None:
+    family = "\U0001f468\u200d\U0001f469\u200d\U0001f467"  # 2 cells, or 6 on some terminals
+    assert [fit("abc", width) for width in (3, 2, 1, 0)] == ["abc", "a…", "…", ""]
+    assert [most_cells(text) for text in ("abc", "東", family, "e\u0301")] == [3, 2, 6, 1]
+    assert [fit(f"{family}x", width) for width in (7, 6)] == [f"{family}x", f"{family}…"]
+    assert wrap("abcdef", 1) == ["ab", "cd", "ef"]
+    assert wrap("ab cd", 5) == ["ab cd"]
+    assert wrap("abcde f", 5) == ["abcde", "f"]
+    assert wrap("abcdef gh", 5) == ["abcde", "f gh"]
+    assert wrap("東京東京", 5) == ["東京", "東京"]
+    assert wrap("ab東", 4) == ["ab東"]
+    assert wrap("abc東", 4) == ["abc", "東"]
+    assert clusters("x" + "\u0301" * 130) == ["x" + "\u0301" * 63, "\u0301" * 64, "\u0301" * 3]
+
+
+def test_text_of_uncertain_width_is_held_in_its_cells() -> None:
+    base = Style()
+
+    def drawn(text: str, width: int) -> str:
+        segments = held_text([Segment(text, base)], base, width, 7)
+        return with_sequences("".join(segment.text for segment in segments))
+
+    assert [drawn("ab", width) for width in (2, 3, 1)] == ["ab", "ab ", "ab"]
+    assert drawn("\U0001f469\u200d\U0001f467", 3) == "   \x1b[8G\U0001f469\u200d\U0001f467\x1b[11G"
+    assert drawn("\U0001f469\u200d\U0001f467", 1) == "\U0001f469\u200d\U0001f467"
+
+
+def test_the_history_of_sent_texts_is_limited() -> None:
+    history = SentTexts()
+    for number in range(201):
+        history.add(str(number))
+    found = [history.step(-1, "now") for _ in range(201)]
+    assert found == [*(str(number) for number in range(200, 0, -1)), None]
+    history.add("1")
+    assert [history.step(-1, "now"), history.step(-1, "")] == ["1", "200"]
+
+
+def test_only_words_near_the_cursor_are_completed() -> None:
+    name = "n" * 80
+    assert completions(f"x {name[:79]}", [], [name]) == [f"x {name} "]
+    assert completions(f"/hide {name[:80]}", [], [name]) == [f"/hide {name} "]
+    assert completions("a_bo", [], ["bob"]) == []
+    assert completions("@", [], ["bob"]) == []
+    assert completions("//jo", [], []) == []
+    assert completions("bo", [], ["bob", "Bo", "bob"]) == ["Bo: ", "bob: "]
+
+
+def test_typed_texts_that_are_kept_and_channels_that_are_shown() -> None:
+    kept = [text for text in ("hi", "/me waves", "/topic x", "/join a", "/dance", "//x") if commands.is_a_message(text)]
+    assert kept == ["hi", "/me waves", "/topic x", "//x"]
+    assert commands.joined_channel("/join a, B", ["b"]) == "b"
+    assert [commands.joined_channel(text, []) for text in ("/join #", "/leave a", "hi", "/join")] == [""] * 4
+
+
+class Box:
+    """Typing box and client of drafts: it returns each text once, and keeps work and timers."""
+
+    def __init__(self) -> None:
+        self.typing = self
+        self.place = CabalChannel(0, "garden")
+        self.text: str | None = None
+        self.works: list[Callable[[], Awaitable[None]]] = []
+        self.timers: list[Callable[[], None]] = []
+
+    def take_draft(self) -> str | None:
+        text, self.text = self.text, None
+        return text
+
+    def do(self, work: Callable[[], Awaitable[None]]) -> None:
+        self.works.append(work)
+
+    def set_timer(self, delay: float, callback: Callable[[], None]) -> None:
+        assert 0 < delay <= 1
+        self.timers.append(callback)
+
+    async def run(self) -> None:
+        while self.works:
+            await self.works.pop(0)()
+
+
+def test_drafts_are_written_after_a_delay_and_rejected_ones_are_reported() -> None:
+    store, too_long = CableStore.in_memory(), "x" * 1_000_000
+
+    async def work(open_cabals: Sequence[Cabal]) -> None:
+        box = Box()
+        drafts = Drafts(box, open_cabals)
+        drafts.write_soon()
+        assert box.timers == []
+        for text in ("h", "he"):
+            box.text = text
+            drafts.write_soon()
+        assert (len(box.timers), store.local.draft("garden")) == (1, "")
+        assert await drafts.read(box.place) == "he"
+        box.timers.pop()()
+        await box.run()
+        assert store.local.draft("garden") == await drafts.read(box.place) == "he"
+        box.text = "hel"
+        drafts.write_soon()
+        assert len(box.timers) == 1
+        drafts.keep(CabalChannel(0, "shed"), "unsent")
+        drafts.keep(CabalChannel(0, "shed"), "later")
+        drafts.take()
+        await box.run()
+        assert (store.local.draft("shed"), store.local.draft("garden")) == ("unsent", "hel")
+        box.text = ""
+        assert await drafts.write_last() == ""
+        assert store.local.draft("garden") == ""
+        box.text = too_long
+        report = await drafts.write_last()
+        assert report.startswith("cablestore: cannot save unsent drafts: ")
+        assert report.splitlines()[1:] == [f"  #garden: {too_long}"]
+
+    with cabals_on(store) as open_cabals:
+        asyncio.run(work(open_cabals))

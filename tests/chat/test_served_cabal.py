@@ -194,7 +194,6 @@ def test_several_clients_are_notified_of_each_other_and_of_peers(tmp_path: Path)
         assert all(changes.is_all for changes in changes_of(*clients))
 
 
-@pytest.mark.thorough
 def test_a_client_reconnects_and_keeps_drafts(tmp_path: Path) -> None:
     with CableStore.in_memory() as store:
         server = served_in(tmp_path, store)

@@ -12,6 +12,7 @@ from waiting import wait_until
 
 from cablestore import CableStore
 from cablestore.chat.display_limits import MAX_TYPED
+from cablestore.chat.typed_text import Paste, TerminalInput, as_typed
 
 CTRL_C = "\x03"
 ESCAPE = "\x1b[27u"
@@ -185,3 +186,46 @@ def test_the_menu_of_a_message_hides_copies_and_deletes(start_chat: Start, tmp_p
     wait_until(lambda: "Delete this message" not in sees.text)
     assert client.end(CTRL_Q) == 0
     assert written(tmp_path) == [("from bob", False), (link, False)]
+
+
+# --- without a terminal -------------------------------------------------------------------------------
+
+
+def test_pastes_and_sequences_are_split_at_any_place() -> None:
+    sent = "a\x1b[200~one \x1b[A\x1b[201~b\x1b[97:65;2u\x1b[200~\x1b[201~"
+    for at in range(len(sent)):
+        given, found = TerminalInput(), list[Paste | str]()
+        for part in (sent[:at], sent[at:]):
+            found += given.feed(part)
+        keys = "".join(each for each in found if isinstance(each, str))
+        assert keys == "ab\x1b[97;2u", at
+        assert [each for each in found if isinstance(each, Paste)] == [("one \x1b[A", True), ("", True)]
+        assert list(given.flush()) == []
+
+
+def test_an_incomplete_sequence_becomes_a_key_after_a_pause_but_not_in_a_paste() -> None:
+    given = TerminalInput()
+    for held in ("\x1b", "\x1b[1;5"):
+        assert list(given.feed(f"a{held}")) == ["a"]
+        assert list(given.flush()) == [held]
+        assert list(given.flush()) == []
+    assert list(given.feed("\x1b[200~half \x1b")) == []
+    assert list(given.flush()) == []
+    assert list(given.feed("[201~")) == [("half ", True)]
+
+
+@pytest.mark.parametrize("surplus", [0, 1])
+def test_a_paste_above_the_limit_keeps_only_its_beginning(surplus: int) -> None:
+    given = TerminalInput()
+    assert list(given.feed("\x1b[200~" + "x" * (8 * MAX_TYPED + surplus))) == []
+    [pasted_text] = list(given.feed("\x1b[201~"))
+    assert isinstance(pasted_text, Paste)
+    assert pasted_text.is_complete is not bool(surplus)
+    assert (len(pasted_text.text) == 8 * MAX_TYPED) is not bool(surplus)
+    assert list(given.feed("\x1b[200~next\x1b[201~")) == [("next", True)]
+
+
+def test_text_to_sign() -> None:
+    assert as_typed("a\r\nb\rc\td\x1be\x9f\u2028") == "a\nb\nc\tde\u2028"
+    assert as_typed("\ud83d\ude00 \ud800") == "\U0001f600 \ufffd"
+    assert list(TerminalInput().feed("\x1b[0;;65:1114112:66u")) == ["AB"]
