@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -87,7 +88,7 @@ CLAIMS: dict[str, tuple[dict[str, Any], bool]] = {
 @pytest.mark.parametrize("name", CLAIMS)
 def test_a_tombstone_of_another_store_has_only_values_of_real_posts(name: str) -> None:
     changes, is_valid = CLAIMS[name]
-    stone = Tombstone(**({"target": HASH, "author": KEY, "deleted_at_ms": 1, "deleted_by": HASH} | changes))
+    stone = replace(Tombstone(HASH, KEY, 1, HASH), **changes)
     item = [stone.target, stone.author, stone.encode()]
     if is_valid:
         assert Tombstone.read(item) == stone
