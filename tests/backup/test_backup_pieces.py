@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from cablestore.files.remote import RemoteFolder
 from cablestore.index.local import DROPPED, local_key
 
 USUAL = 100
-ROWS = [(b"%05d" % number, b"x" * 20) for number in range(3_000)]
+ROWS = [(b"%05d" % number, random.Random(number).randbytes(20)) for number in range(3_000)]
 """Rows of a quarter of the usual size."""
 
 

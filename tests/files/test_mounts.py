@@ -19,12 +19,12 @@ def test_a_folder_below_a_mount_point_is_accepted() -> None:
 
 
 def test_a_folder_on_the_root_disk_is_rejected() -> None:
-    for unmounted in (Path("/missing/folder"), folder_of("/missing/folder"), Path("/")):
+    for unmounted in (Path("/missing"), Path("/missing/folder"), folder_of("/missing/folder")):
         with pytest.raises(ArgumentError, match="is not on a mounted disk: only / is mounted above it"):
             require_mount(unmounted)
 
 
 def test_a_folder_that_cannot_be_accessed_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    with pytest.raises(ArgumentError, match=r"cannot access .*Mount its disk first|is not on a mounted disk"):
+    with pytest.raises(ArgumentError, match=r"cannot access .*Mount its disk first"):
         require_mount(tmp_path / "loop" / "below")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 import pytest
@@ -113,6 +114,8 @@ def test_the_smaller_of_two_skeletons_is_kept() -> None:
     smaller, larger = (Tombstone(HASH, KEY, 1, HASH, Skeleton(TEXT, 1, name, ())) for name in ("a", "b"))
     assert smaller.merge(larger) == larger.merge(smaller) == smaller
     assert stone.merge(larger) == larger.merge(stone) == larger
+    several = [Tombstone(HASH, KEY, at_ms, HASH) for at_ms in range(limits.MAX_DELETIONS_LISTED + 1)]
+    assert reduce(Tombstone.merge, several).deletions == tuple((each.deleted_at_ms, HASH) for each in several[:-1])
 
 
 # --- posts and their keys ---------------------------------------------------------------------------
