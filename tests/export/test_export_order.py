@@ -67,7 +67,7 @@ def test_an_empty_store_has_no_records(tmp_path: Path) -> None:
 def test_small_runs_of_an_export_and_of_its_verification_change_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    posts = [*some_posts(), *(ANN.text("default", f"{number}") for number in range(600))]
+    posts = [*some_posts(), *(ANN.text("default", f"{number}") for number in range(260))]
     export(posts, tmp_path / "one", LEGACY)
     export(posts, tmp_path / "runs", LEGACY, run_size_bytes=1)
     assert files_of(tmp_path / "runs") == files_of(tmp_path / "one")

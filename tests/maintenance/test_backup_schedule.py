@@ -160,7 +160,7 @@ def test_a_failed_backup_is_repeated_after_a_while(tmp_path: Path, monkeypatch: 
 
 
 def test_an_attempt_waits_for_its_time_however_often_the_clock_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The backup of another store is damaged, so each attempt fails before it starts a process."""
     monkeypatch.setattr(limits, "MAINTENANCE_CHECK_MS", 1)
