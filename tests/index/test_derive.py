@@ -24,7 +24,7 @@ from cablestore.index.derive import Derivation, combine
 from cablestore.index.header import FORMAT
 from cablestore.index.memory import MemoryDB
 from cablestore.index.meta import META_KEY, meta_row
-from cablestore.index.reader import Reader
+from cablestore.index.reader import Reader, data_key, tombstone_key
 from cablestore.index.rebuild import rebuild
 from cablestore.index.runs import Sorter, choose_boundaries, into_buckets
 from cablestore.views import CATALOG
@@ -86,6 +86,31 @@ def test_a_few_posts_are_rebuilt_and_checked_in_pieces(bucket_size_bytes: int) -
             found = check(reader.over(rebuilt), CATALOG, scratch)
         assert found.is_clean, [str(problem) for problem in found.problems]
         assert (found.posts, found.tombstones, found.rows) == (len(posts) - 2, 4, len(list(store.dump())))
+
+
+@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("has_deletion", [True, False])
+def test_a_rebuild_restores_a_lost_tombstone_from_its_deletion(number: int, has_deletion: bool) -> None:
+    """The target is then unknown, so that its deletion does not count as confirmed. The other deletion is intact."""
+    posts = [ANN.text("default", "one"), ANN.text("default", "two")]
+    deletions = [ANN.delete(post) for post in posts]
+    database, target = MemoryDB(), MemoryDB()
+    with store_of(LEGACY, [*posts, *deletions]) as store:
+        database.write(dict(engine_of(store).reading().scan(b"", b"\xff")), sync=False)
+    lost: dict[bytes, bytes | None] = {tombstone_key(posts[number].hash_hex, posts[number].author_hex): None}
+    if not has_deletion:
+        lost[data_key(deletions[number].hash_hex)] = None
+    database.write(lost, sync=False)
+    rebuild(Reader(database.live(), LEGACY), target, CATALOG, meta_row(CATALOG, LEGACY, FORMAT), None, lambda _: None)
+    reader = Reader(target.live(), LEGACY)
+    found = check(reader, CATALOG, None)
+    assert found.is_clean, [str(problem) for problem in found.problems]
+    others = [each != number for each in (0, 1)]
+    assert [reader.tombstone(post.hash, ANN.key) is not None for post in posts] == [
+        each or has_deletion for each in others
+    ]
+    assert [reader.is_buried(post.hash_hex, ANN.key) for post in posts] == others
+    assert [reader.is_deletion_confirmed(post.hash) for post in posts] == others
 
 
 @dataclass(frozen=True)
