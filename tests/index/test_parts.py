@@ -167,7 +167,7 @@ def test_a_rebuild_works_on_a_file_system_without_links(
 
 
 def test_the_requested_number_of_processes_or_the_size_decides() -> None:
-    least, is_shared_out = parallel.SHARED_OUT_FROM_SIZE_BYTES, parallel.is_shared_out
+    least, is_shared_out = limits.SHARED_OUT_FROM_SIZE_BYTES, parallel.is_shared_out
     assert [is_shared_out(least, 1), is_shared_out(0, 2), is_shared_out(0, 0)] == [False, True, True]
     assert [is_shared_out(least - 1, None), is_shared_out(least, None)] == [False, can_start_processes()]
 
