@@ -50,7 +50,7 @@ class Points:
         taken = {point.made_ms for point in points}
         made_ms = max(now_ms, 1)
         if last is not None and 0 <= last.made_ms - made_ms < _ADJUSTED_MS:
-            made_ms = last.made_ms + 1
+            made_ms = last.made_ms
         while made_ms in taken:
             made_ms += 1
         rule = keep or (None if last is None else last.keep)

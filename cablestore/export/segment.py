@@ -105,10 +105,18 @@ def read_segment(file: Path | ObjectFile, expected_blake3: str | None = None) ->
                     f"{path} contains a block of more than {MAX_SEGMENT_BLOCK_SIZE_BYTES} bytes. Write the segment "
                     "again"
                 )
-        if unpacker.read_bytes(1):
+        if _has_rest(unpacker):
             raise ExportError(f"{path} ends within a block. Write the segment again")
     except (zstd.ZstdError, EOFError, ValueError, TypeError, msgpack.exceptions.UnpackException) as error:
         raise ExportError(f"{path} is not a segment of blocks: {error}. Write it again") from None
+
+
+def _has_rest(unpacker: msgpack.Unpacker) -> bool:
+    """Return True if bytes of an incomplete value remain. Some versions of msgpack return them, others raise."""
+    try:
+        return bool(unpacker.read_bytes(1))
+    except ValueError:
+        return True
 
 
 def segment_blake3(file: Path | ObjectFile) -> str:

@@ -52,11 +52,7 @@ def recorded(record: bytes) -> bytes:
     file = bytearray()
     at = 0
     while at < len(record) or not file:
-        left = _BLOCK_SIZE_BYTES - len(file) % _BLOCK_SIZE_BYTES
-        if left < _CHUNK.size:
-            file += bytes(left)
-            continue
-        content = record[at : at + left - _CHUNK.size]
+        content = record[at : at + _BLOCK_SIZE_BYTES - _CHUNK.size]  # each chunk but the last fills a block
         ends = at + len(content) == len(record)
         kind = (_WHOLE if ends else _FIRST) if at == 0 else (_LAST if ends else _MIDDLE)
         file += _CHUNK.pack(_masked_crc32c(bytes((kind,)) + content), len(content), kind) + content

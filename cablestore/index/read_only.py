@@ -57,7 +57,7 @@ class ReadOnlyLevelDB(LevelDB):
 
     def close(self) -> None:
         """Close the database and remove the overlay."""
-        if not self._db.closed:
+        if self._is_open:
             super().close()
             self._overlay.remove()
 

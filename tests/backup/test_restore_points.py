@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,38 @@ def test_points_created_at_the_same_time_have_different_times(tmp_path: Path) ->
     states = grow(path, out, [START_MS, START_MS, START_MS - 50], "5d")  # the clock was adjusted
     assert sorted(states) == [START_MS, START_MS + 1, START_MS + 2]
     require_points(out, states, [START_MS + 2], tmp_path)  # the last of the day
+
+
+@pytest.mark.parametrize(
+    ("now_ms", "made"),
+    [
+        (2 * DAY_MS - 59_999, 2 * DAY_MS + 1),
+        (2 * DAY_MS - 60_000, 2 * DAY_MS - 60_000),
+        (DAY_MS, DAY_MS + 2),
+        (0, 1),
+        (2 * DAY_MS + 1, 2 * DAY_MS + 1),
+    ],
+)
+def test_only_a_small_correction_of_the_clock_dates_a_point_after_the_last(
+    tmp_path: Path, now_ms: int, made: int
+) -> None:
+    """The times of earlier points are taken: a day, and 1 ms later."""
+    path, out = tmp_path / "store", tmp_path / "backup"
+    with CableStore.open(path, identity=AUTHORS[0]) as store:
+        store.post("default", "x")
+    for time_ms in (DAY_MS, DAY_MS + 1, 2 * DAY_MS):
+        backup(path, out, keep="9h9d", identity=AUTHORS[0], clock=partial(int, time_ms))
+        if time_ms == DAY_MS:
+            earlier = read_backup(folder_of(out))
+    (out / earlier.point_file).write_bytes(earlier.encode())
+    assert backup(path, out, identity=AUTHORS[0], clock=partial(int, now_ms)).made_ms == made
+
+
+def test_a_folder_without_any_point_cannot_be_restored(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for time_ms in (None, START_MS):
+        with pytest.raises(BackupError, match="is not a finished backup"):
+            restore(tmp_path / "empty", tmp_path / "restored", at_ms=time_ms)
 
 
 @pytest.mark.parametrize("offset_ms", [-400 * DAY_MS, 400 * DAY_MS], ids=["slow", "fast"])

@@ -15,12 +15,14 @@ from exporting import copied, in_memory, scratch_folder, with_manifest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from inside import engine_of
+from msgspec import structs
 
 from cablestore import LEGACY, limits, zstd
 from cablestore.errors import ExportError
 from cablestore.export import Filters, Segment, read_manifest, verify_export
-from cablestore.export.manifest import read_arrivals, read_posts, read_tombstones, segment_name
-from cablestore.export.segment import SegmentWriter
+from cablestore.export.manifest import read_arrivals, read_consents, read_posts, read_tombstones, segment_name
+from cablestore.export.segment import SegmentWriter, read_segment
+from cablestore.files import folder_of
 from cablestore.index.packing import pack
 
 
@@ -114,6 +116,85 @@ def test_a_filter_with_an_impossible_time_is_rejected(copy: Path, name: str, att
         return
     with pytest.raises(ExportError, match=rf"filters\.{name}: expected whole number"):
         read_manifest(copy)
+
+
+def rewritten(
+    folder: Path, name: str, *blocks: list[Any], kind: str | None = None, items: int | None = None
+) -> Segment:
+    """Replace a segment, and its entry in the manifest as far as checksums are concerned."""
+    with SegmentWriter(folder_of(folder).file(name), 1) as writer:
+        for block in blocks:
+            writer.write_packed(pack(block))
+        written = writer.close()
+    [entry] = [segment for segment in read_manifest(folder).segments if segment.file == name]
+    return structs.replace(
+        entry,
+        kind=entry.kind if kind is None else kind,
+        items=sum(map(len, blocks)) if items is None else items,
+        size_bytes=written.size_bytes,
+        blake3=written.blake3,
+        content_blake3=written.content_blake3,
+    )
+
+
+STATEMENT: list[Any] = [bytes(32), 5, bytes(32), True]
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        STATEMENT,
+        [bytes(31), *STATEMENT[1:]],
+        [bytes(33), *STATEMENT[1:]],
+        [bytes(32), -1, *STATEMENT[2:]],
+        [bytes(32), limits.MAX_TIMESTAMP_MS, *STATEMENT[2:]],
+        [bytes(32), limits.MAX_TIMESTAMP_MS + 1, *STATEMENT[2:]],
+        [bytes(32), True, *STATEMENT[2:]],
+        [bytes(32), 5, bytes(31), True],
+        [bytes(32), 5, bytes(33), True],
+        [bytes(32), 5, bytes(32), 1],
+        STATEMENT[:3],
+        [*STATEMENT, 1],
+        b"text",
+    ],
+    ids=repr,
+)
+def test_an_item_that_is_not_a_statement_is_damage(copy: Path, item: Any) -> None:
+    segment = structs.replace(rewritten(copy, "tombstones-000000.seg", [item]), kind="consents")
+    if item == STATEMENT or item[1:2] == [limits.MAX_TIMESTAMP_MS]:
+        [[found]] = list(read_consents(copy, segment))
+        assert [found.user, found.timestamp_ms, found.hash, found.accepts] == item
+        assert found.is_claim
+    else:
+        with pytest.raises(ExportError, match=r"tombstones-000000\.seg is damaged: .* not a statement about roles"):
+            list(read_consents(copy, segment))
+
+
+def test_a_segment_has_the_kind_and_the_number_of_items_of_its_entry(copy: Path) -> None:
+    tombstones, posts = read_manifest(copy).tombstone_segments[0], read_manifest(copy).post_segments[0]
+    for read, other in ((read_posts, tombstones), (read_tombstones, posts), (read_consents, posts)):
+        with pytest.raises(ValueError, match=f"{other.file} contains {other.kind}, expected"):
+            list(read(copy, other))
+    for items in (posts.items - 1, posts.items + 1):
+        with pytest.raises(ExportError, match=f"it contains {posts.items} posts, expected {items} as in the manifest"):
+            list(read_posts(copy, structs.replace(posts, items=items)))
+    raw = bytes(limits.MAX_POST_SIZE_BYTES)
+    assert list(read_posts(copy, rewritten(copy, posts.file, [raw], []))) == [[raw], []]
+    for wrong in (raw + b"x", "text", [raw]):
+        with pytest.raises(ExportError, match="not a post"):
+            list(read_posts(copy, rewritten(copy, posts.file, [b"post", wrong])))
+
+
+def test_a_segment_that_ends_within_a_block_is_damage(tmp_path: Path) -> None:
+    for number, content in enumerate([b"\x92\x01", b"\xdd"]):
+        file = folder_of(tmp_path).file(f"{number}.seg")
+        with SegmentWriter(file, 1) as writer:
+            writer.write_packed(pack([1]) + content)
+            writer.close()
+        with pytest.raises(ExportError, match="ends within a block"):
+            list(read_segment(file))
+        with pytest.raises(ExportError, match=r"is damaged: its BLAKE3 is [0-9a-f]{64}, expected 00"):
+            list(read_segment(file, "0" * 64))
 
 
 json_values = st.recursive(

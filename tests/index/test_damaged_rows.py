@@ -212,6 +212,29 @@ def is_clean(path: Path) -> bool:
         return False
 
 
+@pytest.mark.parametrize("damage", ["another type", "longer key", "longer", "cut"])
+def test_damage_of_all_formed_local_rows_at_once_is_reported_and_omitted(
+    damage: str, whole: tuple[Path, dict[str, list[Row]], list[object]]
+) -> None:
+    path, rows, _ = whole
+    changes: dict[str, Changes] = {}
+    for kind in FORMED:
+        found = damages(rows[kind][0])
+        changes[kind] = found.get(damage, found["another type"])
+    with scratch_folder() as folder:
+        shutil.copytree(path, folder / "store")
+        for each in changes.values():
+            put(folder / "store", each)
+        closed = ClosedStore(folder / "store", identity=ANN.identity, catalog=SMALL_TREES)
+        reported = {problem.key for problem in closed.check().problems}
+        wrong = {kind: {key for key, value in each.items() if value is not None} for kind, each in changes.items()}
+        assert {kind for kind, keys in wrong.items() if not keys <= reported} == set()
+        lost = closed.rebuild().damaged
+        assert all(lost[f"local rows: {kind.split('!')[1]}"] >= 1 for kind in FORMED)
+        assert not set().union(*wrong.values()) & rows_of(folder / "store").keys()
+        assert closed.check().is_clean
+
+
 @pytest.mark.thorough(*(f"{kind}-subtle" for kind in KINDS))
 @pytest.mark.parametrize("is_coarse", [True, False], ids=["coarse", "subtle"])
 @pytest.mark.parametrize("kind", KINDS)

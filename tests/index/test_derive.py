@@ -16,7 +16,7 @@ from inside import engine_of
 from people import ANN, BOB
 from stores import scratch_folder, store_of
 
-from cablestore import CableStoreError, Dialect, Post
+from cablestore import LEGACY, CableStoreError, Delete, Dialect, Post
 from cablestore.index.batches import batches
 from cablestore.index.check import CheckReport, check
 from cablestore.index.database import Row
@@ -24,7 +24,7 @@ from cablestore.index.derive import Derivation, combine
 from cablestore.index.header import FORMAT
 from cablestore.index.memory import MemoryDB
 from cablestore.index.meta import META_KEY, meta_row
-from cablestore.index.reader import Reader
+from cablestore.index.reader import Reader, data_key, tombstone_key
 from cablestore.index.rebuild import rebuild
 from cablestore.index.runs import Sorter, choose_boundaries, into_buckets
 from cablestore.views import CATALOG
@@ -66,6 +66,51 @@ def test_a_database_that_is_rebuilt_in_pieces_equals_the_original(
         assert found.is_clean, [str(problem) for problem in found.problems]
         assert found.posts == report.posts
         assert found.rows == len(list(store.dump()))
+
+
+@pytest.mark.parametrize("bucket_size_bytes", [1, 1_000, 10**9])
+def test_a_few_posts_are_rebuilt_and_checked_in_pieces(bucket_size_bytes: int) -> None:
+    """A fixed small case of the tests with any history, with a tombstone whose target is unknown at each end."""
+    people = (ANN, BOB)
+    posts = [people[number % 2].text(f"room {number % 3}", f"{number}") for number in range(12)]
+    posts += [ANN.topic("room 0", "t"), BOB.named("bob"), ANN.delete(posts[0], posts[2]), BOB.leave("room 1")]
+    posts += [ANN.post(Delete((bytes(32), b"\xff" * 32)))]
+    with store_of(LEGACY, posts) as store, scratch_folder() as scratch, small_runs(1, bucket_size_bytes, 4):
+        target = MemoryDB()
+        reader = engine_of(store).reading()
+        report = rebuild(reader, target, CATALOG, meta_row(CATALOG, LEGACY, FORMAT), scratch, lambda _: None)
+        assert (report.posts, report.tombstones, report.damaged) == (len(posts) - 2, 4, {})
+        assert len(list(scratch.iterdir())) > 3
+        with target.snapshot() as rebuilt:
+            assert list(rebuilt.scan(b"", b"\xff")) == list(reader.scan(b"", b"\xff"))
+            found = check(reader.over(rebuilt), CATALOG, scratch)
+        assert found.is_clean, [str(problem) for problem in found.problems]
+        assert (found.posts, found.tombstones, found.rows) == (len(posts) - 2, 4, len(list(store.dump())))
+
+
+@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("has_deletion", [True, False])
+def test_a_rebuild_restores_a_lost_tombstone_from_its_deletion(number: int, has_deletion: bool) -> None:
+    """The target is then unknown, so that its deletion does not count as confirmed. The other deletion is intact."""
+    posts = [ANN.text("default", "one"), ANN.text("default", "two")]
+    deletions = [ANN.delete(post) for post in posts]
+    database, target = MemoryDB(), MemoryDB()
+    with store_of(LEGACY, [*posts, *deletions]) as store:
+        database.write(dict(engine_of(store).reading().scan(b"", b"\xff")), sync=False)
+    lost: dict[bytes, bytes | None] = {tombstone_key(posts[number].hash_hex, posts[number].author_hex): None}
+    if not has_deletion:
+        lost[data_key(deletions[number].hash_hex)] = None
+    database.write(lost, sync=False)
+    rebuild(Reader(database.live(), LEGACY), target, CATALOG, meta_row(CATALOG, LEGACY, FORMAT), None, lambda _: None)
+    reader = Reader(target.live(), LEGACY)
+    found = check(reader, CATALOG, None)
+    assert found.is_clean, [str(problem) for problem in found.problems]
+    others = [each != number for each in (0, 1)]
+    assert [reader.tombstone(post.hash, ANN.key) is not None for post in posts] == [
+        each or has_deletion for each in others
+    ]
+    assert [reader.is_buried(post.hash_hex, ANN.key) for post in posts] == others
+    assert [reader.is_deletion_confirmed(post.hash) for post in posts] == others
 
 
 @dataclass(frozen=True)
@@ -146,6 +191,7 @@ def test_the_number_of_boundaries_is_at_most_the_number_of_keys() -> None:
     assert len(choose_boundaries(sample, 2 * 10**9)) <= len(sample)
     assert choose_boundaries([], 9) == []
     assert choose_boundaries([], 9, [b"b", b"a"]) == [b"a", b"b"]
+    assert choose_boundaries([(b"", b"")], 9) == []
     even = choose_boundaries(sample, 5)
     assert len(even) == 4
     assert [len(part) for part in into_buckets(sample, even)] == [99, 100, 100, 100, 101]

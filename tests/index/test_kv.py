@@ -18,13 +18,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from waiting import LIMIT_S, wait_until
 
-from cablestore.errors import CorruptStoreError, StoreClosedError
+from cablestore.errors import CorruptStoreError, StorageError, StoreClosedError
 from cablestore.index.database import Database, Row
 from cablestore.index.leveldb import LevelDB, Tuning
 from cablestore.index.leveldb_binding import plyvel
 from cablestore.index.leveldb_manifest import read_readable
 from cablestore.index.memory import MemoryDB
 from cablestore.index.overlay import Overlay
+from cablestore.index.read_only import open_read_only
 from cablestore.index.reader import Reader
 from cablestore.protocol.dialect import LEGACY
 
@@ -102,14 +103,17 @@ def test_after_close_every_call_raises_an_error(database: Database) -> None:
         database.snapshot()
     with pytest.raises(StoreClosedError):
         database.write({b"x": b""}, sync=False)
-    with pytest.raises(StoreClosedError):
-        database.compact()
+    for call in (database.live, database.compact, database.sync):
+        with pytest.raises(StoreClosedError):
+            call()
     with pytest.raises(StoreClosedError):
         database.approximate_size_bytes(b"", b"\xff")
     with pytest.raises(StoreClosedError):
         state.get(b"a")
     with pytest.raises(StoreClosedError):
         list(scan)
+    with pytest.raises(StoreClosedError):
+        list(state.blocks(b"", b"\xff"))
 
 
 def test_an_older_snapshot_raises_an_error_after_the_database_is_closed(database: Database) -> None:
@@ -230,6 +234,47 @@ def test_closing_waits_for_a_compaction(compacting: tuple[LevelDB, SlowCompactio
     closing.join(LIMIT_S)
     with pytest.raises(StoreClosedError):
         database.compact()
+
+
+def test_a_missing_database_is_not_created(tmp_path: Path) -> None:
+    for missing in (tmp_path / "db", tmp_path):
+        with pytest.raises(CorruptStoreError, match="no database found"):
+            LevelDB(missing)
+        with pytest.raises(CorruptStoreError, match="no database found"):
+            open_read_only(missing)
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError):
+        LevelDB(tmp_path / "file", create=True)
+
+
+def test_a_read_only_database_rejects_writes(tmp_path: Path) -> None:
+    with closing(LevelDB(tmp_path / "db", create=True)) as database:
+        database.write(ROWS, sync=True)
+        before = {file.name for file in (tmp_path / "db").iterdir()}
+    with closing(open_read_only(tmp_path / "db")) as database:
+        for call in (database.compact, database.remove_unused_tables, lambda: database.write({b"x": b""}, sync=False)):
+            with pytest.raises(StorageError, match="it is open read-only"):
+                call()
+        with database.snapshot() as state:
+            assert dict(state.scan(b"", b"\xff")) == ROWS
+        database.close()
+    assert before & {"CURRENT"} == {file.name for file in (tmp_path / "db").iterdir()} & {"CURRENT"} == {"CURRENT"}
+
+
+def test_the_size_of_a_range_is_about_the_size_of_its_rows(database: Database) -> None:
+    database.write({b"%06d" % number: random.Random(number).randbytes(1_000) for number in range(300)}, sync=False)
+    database.compact()
+    assert 250_000 < database.approximate_size_bytes(b"", b"\xff") < 400_000
+    assert database.approximate_size_bytes(b"x", b"\xff") == 0
+
+
+def test_an_overlay_has_the_blocks_of_its_scan() -> None:
+    database = MemoryDB()
+    database.write(ROWS, sync=False)
+    overlay = Overlay(database.live())
+    overlay.changes.update({b"a": None, b"d": b"4"})
+    assert list(chain.from_iterable(overlay.blocks(b"", b"d"))) == [(b"b", b"2"), (b"b!x", b""), (b"c", b"3")]
 
 
 @given(st.lists(changes, max_size=5), changes, keys, keys)

@@ -29,7 +29,7 @@ from cablestore.index.check import CheckReport
 from cablestore.index.database import Row
 from cablestore.index.leveldb import LevelDB
 from cablestore.index.leveldb_checkpoint import link_database
-from cablestore.index.processes import process_pool
+from cablestore.index.processes import can_start_processes, process_pool
 from cablestore.index.rebuild import RebuildReport
 from cablestore.protocol.body import LOCAL_ONLY, Block
 from cablestore.store import ClosedStore
@@ -164,6 +164,12 @@ def test_a_rebuild_works_on_a_file_system_without_links(
     assert not any(file.samefile(tmp_path / "copy" / file.name) for file in database_of(folder).glob("*.ldb"))
     rebuilt(folder, 2)
     assert rows_of(folder) == before
+
+
+def test_the_requested_number_of_processes_or_the_size_decides() -> None:
+    least, is_shared_out = limits.SHARED_OUT_FROM_SIZE_BYTES, parallel.is_shared_out
+    assert [is_shared_out(least, 1), is_shared_out(0, 2), is_shared_out(0, 0)] == [False, True, True]
+    assert [is_shared_out(least - 1, None), is_shared_out(least, None)] == [False, can_start_processes()]
 
 
 def test_only_large_stores_are_rebuilt_in_several_processes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

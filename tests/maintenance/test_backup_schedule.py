@@ -159,6 +159,51 @@ def test_a_failed_backup_is_repeated_after_a_while(tmp_path: Path, monkeypatch: 
     run(work())
 
 
+def test_an_attempt_waits_for_its_time_however_often_the_clock_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The backup of another store is damaged, so each attempt fails before it starts a process."""
+    monkeypatch.setattr(limits, "MAINTENANCE_CHECK_MS", 1)
+    reads, now_ms = [0], [HOUR_MS]
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "backup.json").write_bytes(b"damaged")
+
+    def clock() -> int:
+        reads[0] += 1
+        return now_ms[0]
+
+    async def work() -> None:
+        with CableStore.open(tmp_path / "store") as store:
+            plan = MaintenancePlan(BackupPlan(str(tmp_path / "one"), 2 * limits.BACKUP_RETRY_MS))
+            async with Maintenance(store, plan, clock=clock) as running:
+
+                async def require_failures(expected: int) -> None:
+                    await until(lambda: running.backup_state.failures >= expected)
+                    before = reads[0]
+                    await until(lambda: reads[0] > before + 5)
+                    assert running.backup_state.failures == expected
+
+                await require_failures(1)
+                now_ms[0] += limits.BACKUP_RETRY_MS - 1
+                await require_failures(1)
+                now_ms[0] += 1
+                await require_failures(2)
+                assert not running.backup_state.is_running
+                assert "backup.json is damaged" in running.backup_state.failure
+                running.change(plan)
+                await require_failures(2)
+                running.change(MaintenancePlan(BackupPlan(str(tmp_path / "two"), 10)))
+                assert running.backup_state == BackupState(str(tmp_path / "two"), failures=2)
+                await require_failures(3)
+                now_ms[0] += 10
+                await require_failures(4)
+                running.change(MaintenancePlan())
+                assert running.backup_state == BackupState(failures=4)
+
+    run(work())
+
+
 def test_a_changed_plan_is_applied_immediately(tmp_path: Path) -> None:
     one, two, clock = tmp_path / "one", tmp_path / "two", Clock()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import signal
 from collections import Counter
@@ -19,7 +20,8 @@ from people import ANN, BOB, raws
 from serving import HERE, Served, fetch
 from waiting import wait_until
 
-from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Post, StoreOptions, connect, limits
+from cablestore import DRAFT8, LEGACY, CableStore, CableStoreError, Dialect, Post, StoreOptions, connect, limits
+from cablestore.errors import StorageError, StoreClosedError
 from cablestore.maintenance import Maintenance, MaintenancePlan, Retention
 from cablestore.store import retention
 from cablestore.store.keep_ages import KeepAges
@@ -152,6 +154,52 @@ def test_changed_ages_stop_a_removal_in_progress(monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr(store, "discard", change_and_discard)
         assert removing.remove_old() == limits.RETENTION_STEP_POSTS
         assert held(store) == 100 - limits.RETENTION_STEP_POSTS
+
+
+def test_a_failed_removal_is_logged_once_and_repeated(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(limits, "RETENTION_EVERY_MS", 1)
+    caplog.set_level(logging.INFO, "cablestore.node")
+    failure: list[CableStoreError | None] = [StorageError("the disk is full")]
+    calls = 0
+
+    def logged() -> list[str]:
+        return [record.message for record in caplog.records]
+
+    async def work(store: CableStore) -> None:
+        removing, discard = Retention(store, clock=lambda: NOW_MS), store.discard
+
+        def failing(hashes: list[bytes]) -> object:
+            nonlocal calls
+            calls += 1
+            if failure[0] is not None:
+                raise failure[0]
+            return discard(hashes)
+
+        async def attempts(number: int) -> None:
+            before = calls
+            await until(lambda: calls >= before + number)
+
+        monkeypatch.setattr(store, "discard", failing)
+        removing.change(KeepAges(DAY_MS))
+        task = asyncio.create_task(removing.run())
+        await attempts(3)
+        assert logged() == ["cannot remove old posts"]
+        failure[0] = StorageError("the disk is lost")
+        await attempts(3)
+        assert logged() == ["cannot remove old posts"] * 2
+        failure[0] = StoreClosedError("the store is closed")
+        await attempts(3)
+        assert logged() == ["cannot remove old posts"] * 2
+        failure[0] = None
+        await until(lambda: "removed old posts" in logged())
+        assert (held(store), removing.removed) == (0, 10)
+        task.cancel()
+        await asyncio.wait([task])
+
+    with filled(LEGACY, [ANN.text("default", f"{number}", at=1_000_000 + number) for number in range(10)]) as store:
+        asyncio.run(work(store))
 
 
 def held(store: CableStore) -> int:

@@ -131,6 +131,23 @@ def test_an_excerpt_is_one_safe_line_with_the_first_match(text: str, data: st.Da
         assert plain.startswith(found.text[begin:end])
 
 
+def test_overlapping_and_adjacent_matches_are_merged() -> None:
+    assert merged([(4, 6), (0, 2), (2, 3), (5, 9), (6, 7)]) == ((0, 3), (4, 9))
+    assert merged([]) == ()
+
+
+def test_an_excerpt_begins_forty_characters_before_the_match_and_fills_its_length() -> None:
+    text = "".join(chr(ord("a") + number % 26) for number in range(400))
+    whole = text[:EXCERPT_CHARACTERS]
+    assert excerpt_of(whole, ((150, 155),)).text == whole
+    for first, start in ((0, 0), (40, 0), (41, 1), (200, 160), (279, 239), (280, 240), (281, 240), (399, 240)):
+        found = excerpt_of(text, ((first, first + 1),))
+        shown = "…" * (start > 0) + text[start : start + EXCERPT_CHARACTERS] + "…" * (start < 240)
+        assert (found.text, found.text[slice(*found.marks[0])]) == (shown, text[first])
+    cut = excerpt_of(text, ((41, 42), (150, 250), (161, 162), (300, 301)))
+    assert [part for part, is_match in cut.parts() if is_match] == [text[41], text[150:161]]
+
+
 def test_a_long_text_is_shortened_around_the_match() -> None:
     text = "lorem " * 100 + "needle" + " ipsum" * 100
     found = excerpt_of(text, ((600, 606),))

@@ -15,7 +15,14 @@ from people import ANN, BOB, raws
 
 from cablestore import CableStore
 from cablestore.backup import backup, restore
-from cablestore.errors import CorruptStoreError, IdentityError, OpenError, StorageError, StoreLockedError
+from cablestore.errors import (
+    CorruptStoreError,
+    IdentityError,
+    OpenError,
+    StorageError,
+    StoreClosedError,
+    StoreLockedError,
+)
 from cablestore.store import ClosedStore
 
 TEXTS = 60
@@ -54,6 +61,13 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     monkeypatch.setenv("TMPDIR", str(path))
     yield path
     assert [*path.iterdir()] == []
+
+
+def test_a_store_can_be_closed_twice(made: tuple[Path, str]) -> None:
+    with CableStore.open(made[0], read_only=True) as store:
+        store.close()
+    with pytest.raises(StoreClosedError):
+        store.messages("default")
 
 
 def assert_reads(path: Path, digest: str, scratch: Path) -> None:
