@@ -416,6 +416,13 @@ def test_a_dataset_too_large_for_the_caller_or_the_disk_is_not_fetched(
     assert f"GET {CID}" not in node.asked
 
 
+@pytest.mark.parametrize("size_bytes", [BLOCK_SIZE_BYTES - 1, BLOCK_SIZE_BYTES + 1])
+def test_a_manifest_with_blocks_of_another_size_is_rejected(size_bytes: int) -> None:
+    item = {**ITEM, "manifest": {**ITEM["manifest"], "blockSize": size_bytes}}
+    with pytest.raises(ArchiveError, match=f"blocks of {size_bytes} bytes"):
+        read_manifest_of(CID, json.dumps(item).encode())
+
+
 def test_a_known_manifest_is_not_requested(tmp_path: Path) -> None:
     cid, node = honest(DATA, manifest=None)
     with_client(node, lambda client: client.download(cid, tmp_path / "target", manifest=MANIFEST))

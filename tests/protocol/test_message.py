@@ -164,6 +164,16 @@ def test_ids_of_another_size_are_not_encoded(dialect: Dialect, data: st.DataObje
             encode_message(message._replace(cancel_id=wrong), dialect)
 
 
+@DIALECTS
+def test_ids_one_byte_too_short_or_too_long_are_not_encoded(dialect: Dialect) -> None:
+    size = dialect.request_id_size_bytes
+    for request_size, cancel_size in ((size - 1, size), (size + 1, size), (size, size - 1), (size, size + 1)):
+        message = CancelRequest(bytes(request_size), bytes(cancel_size))
+        wrong = request_size if request_size != size else cancel_size
+        with pytest.raises(ValueError, match=f"a request id of {dialect.name} has {size} bytes, got {wrong}"):
+            encode_message(message, dialect)
+
+
 @pytest.mark.parametrize(
     "message",
     [

@@ -32,7 +32,7 @@ from cablestore import (
     encode_post,
     limits,
 )
-from cablestore.errors import ArgumentError, DecodeError
+from cablestore.errors import ArgumentError, DecodeError, IdentityError
 from cablestore.protocol.crypto import is_signed, post_hash
 from cablestore.protocol.post import peek_type
 from cablestore.protocol.varint import MAX_VARINT, encode_varint, read_varint
@@ -317,6 +317,17 @@ def test_numbers_of_a_peer_do_not_cause_allocations(content: bytes) -> None:
     finally:
         tracemalloc.stop()
     assert peak_size_bytes < 100_000
+
+
+@pytest.mark.parametrize("dialect", [LEGACY, DRAFT8], ids=lambda d: d.name)
+def test_a_post_info_may_have_no_pairs(dialect: Dialect) -> None:
+    assert decode_post(write(Info(()), dialect=dialect).raw, dialect).body == Info(())
+
+
+@pytest.mark.parametrize("size", [31, 33])
+def test_a_seed_of_another_size_is_rejected(size: int) -> None:
+    with pytest.raises(IdentityError, match=f"has {size} bytes, expected 32"):
+        Identity(bytes(size))
 
 
 def test_an_impossible_count_of_pairs_is_rejected() -> None:

@@ -273,11 +273,16 @@ def test_the_causes_of_a_gap_are_limited_and_keep_the_best_senders() -> None:
         assert causes.account_of(state, "ann") == (1, 0)
 
 
-def test_a_gap_has_the_priority_of_a_member_that_depends_on_it_indirectly() -> None:
-    """The gap is below a waiting message of a stranger, so the member does not list it itself."""
+@pytest.mark.parametrize("strangers", [1, 3])
+def test_a_gap_has_the_priority_of_a_member_that_depends_on_it_indirectly(strangers: int) -> None:
+    """The gap is below waiting messages of strangers, so the member does not list it itself."""
     bob = Member("bob", QUIET)
     bob.receives(content("a", sender="ann"), *one_stranger(Room(), ""))
-    bob.receives(content("d", "lost", sender="dan", at=50), content("a2", "d", sender="ann", at=60))
+    below = ["lost", *(f"d{i}" for i in range(strangers))]
+    bob.receives(
+        *(content(below[i + 1], below[i], sender=f"dan {i}", at=50 + i) for i in range(strangers)),
+        content("a2", below[-1], sender="ann", at=60),
+    )
     bob.now_ms += 120_000
     assert "lost" in asked(bob)
 
