@@ -35,6 +35,10 @@ def test_new_archives_are_seeded_under_a_new_link(tmp_path: Path) -> None:
         assert seeder.link == giver.seed(COMMUNITY) != first
         assert not seeder.seed_new()
         assert seeder.given_bytes == 3_000  # the bytes of the earlier torrent also count
+        giver.unseed(COMMUNITY)
+        with pytest.raises(ArchiveError, match="is not seeded"):
+            seeder.seed_new()
+        assert (seeder.peers, seeder.given_bytes) == (0, 3_000)
 
 
 def test_an_index_whose_archives_are_missing_is_not_seeded(tmp_path: Path) -> None:
@@ -67,6 +71,18 @@ def test_a_folder_that_lost_archives_can_no_longer_be_seeded(tmp_path: Path, los
             with pytest.raises(
                 StorageError, match="can no longer be seeded" if lost == "an archive" else "no archives"
             ):
+                seeder.seed_new()
+
+
+def test_a_folder_that_cannot_be_read_raises_an_error(tmp_path: Path) -> None:
+    fill(tmp_path / "a", [1])
+    data = tmp_path / "a" / COMMUNITY / "data"
+    with engine(tmp_path / "a") as giver:
+        seeder = Seeder(giver, COMMUNITY)
+        data.unlink()
+        data.mkdir()
+        for _ in range(2):
+            with pytest.raises(ArchiveError, match="cannot seed"):
                 seeder.seed_new()
 
 

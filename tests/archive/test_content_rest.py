@@ -381,7 +381,7 @@ def test_a_slow_client_is_not_disconnected_as_idle(tmp_path: Path, *, is_client_
     assert is_client_impatient or (tmp_path / "got").read_bytes() == data
 
 
-def test_a_damaged_dataset_is_never_served_completely(tmp_path: Path) -> None:
+def test_a_damaged_dataset_is_never_served_completely(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     data = random.randbytes(3_000_000)
 
     async def work(server: ContentServer, client: ContentClient) -> None:
@@ -397,6 +397,11 @@ def test_a_damaged_dataset_is_never_served_completely(tmp_path: Path) -> None:
 
     with_server(tmp_path / "store", work)
     assert (tmp_path / "target").read_bytes() == data
+    failed, aborted = (record for record in caplog.records if record.levelno == logging.WARNING)
+    assert (failed.message, aborted.message) == ("request failed", "download aborted")
+    for record in (failed, aborted):
+        assert "damaged" in vars(record)["reason"]
+        assert vars(record)["path"].startswith(f"{PREFIX}/data/")
 
 
 # --- the process -------------------------------------------------------------------------------------
@@ -414,6 +419,19 @@ def test_the_server_listens_only_on_loopback_by_default(tmp_path: Path) -> None:
                     pass
 
     with_server(tmp_path / "store", work)
+
+
+def test_the_url_of_an_ipv6_address_has_brackets(tmp_path: Path) -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("IPv6 is not available here")
+
+    async def work(server: ContentServer, client: ContentClient) -> None:
+        assert server.url == f"http://[::1]:{server.address[1]}"
+        assert (await client.space()).reserved_size_bytes == 0
+
+    with_server(tmp_path, work, host="::1")
 
 
 ROUTES = [("GET", "/data"), ("POST", "/data"), ("GET", "/space"), ("DELETE", f"/data/{PAYLOAD_CID}"), ("GET", "/none")]
