@@ -297,6 +297,19 @@ def test_extended_and_truncated_messages_are_rejected(dialect: Dialect, data: st
     assert frame_of(encode_message(message, dialect)) == short + b"\x00"
 
 
+@DIALECTS
+@pytest.mark.parametrize(("kind", "item"), [(PostResponse, b"post"), (ListResponse, "name")])
+def test_items_after_the_end_of_a_list_are_rejected(
+    dialect: Dialect, kind: type[PostResponse | ListResponse], item: bytes | str
+) -> None:
+    message = kind(b"\x01" * dialect.request_id_size_bytes, (item,))  # type: ignore[arg-type] # of the same kind
+    frame = frame_of(encode_message(message, dialect))
+    assert decode_message(frame, dialect) == message
+    for more in (b"\x00", b"\x04more", b"\x04more\x00"):
+        with pytest.raises(DecodeError, match="extra bytes"):
+            decode_message(frame + more, dialect)
+
+
 @given(st.integers(0, MAX_VARINT), st.binary(max_size=7))
 def test_messages_that_are_too_short_for_ids_are_rejected(type_id: int, ids: bytes) -> None:
     frame = encode_varint(type_id) + ids

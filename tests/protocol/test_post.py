@@ -324,6 +324,16 @@ def test_a_post_info_may_have_no_pairs(dialect: Dialect) -> None:
     assert decode_post(write(Info(()), dialect=dialect).raw, dialect).body == Info(())
 
 
+def test_arguments_of_other_types_are_rejected() -> None:
+    raw: Any = write(Text("a", "x")).raw
+    for wrong in (raw.hex(), bytearray(raw), None):
+        with pytest.raises(ArgumentError, match="raw"):
+            decode_post(wrong, LEGACY)
+    dialect: Any = "legacy"
+    with pytest.raises(ArgumentError, match="dialect"):
+        decode_post(raw, dialect)
+
+
 @pytest.mark.parametrize("size", [31, 33])
 def test_a_seed_of_another_size_is_rejected(size: int) -> None:
     with pytest.raises(IdentityError, match=f"has {size} bytes, expected 32"):
