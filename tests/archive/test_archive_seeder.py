@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from torrents import COMMUNITY, PIECE_SIZE_BYTES, engine, fill, opened
+from torrents import COMMUNITY, engine, fill, opened
 from waiting import wait_until
 
 from cablestore.archive.folder import ArchiveFolder
@@ -14,6 +14,7 @@ from cablestore.archive.format.magnet import Magnet
 from cablestore.archive.seed import Seeder
 from cablestore.archive.torrent.engine import has_index_of
 from cablestore.errors import ArchiveError, StorageError
+from cablestore.limits import PIECE_SIZE_BYTES
 
 
 def test_new_archives_are_seeded_under_a_new_link(tmp_path: Path) -> None:

@@ -325,13 +325,13 @@ def test_a_post_info_may_have_no_pairs(dialect: Dialect) -> None:
 
 
 def test_arguments_of_other_types_are_rejected() -> None:
-    raw: Any = write(Text("a", "x")).raw
-    for wrong in (raw.hex(), bytearray(raw), None):
+    raw = write(Text("a", "x")).raw
+    others: tuple[Any, ...] = (raw.hex(), bytearray(raw), None, "legacy")
+    for wrong in others:
         with pytest.raises(ArgumentError, match="raw"):
             decode_post(wrong, LEGACY)
-    dialect: Any = "legacy"
-    with pytest.raises(ArgumentError, match="dialect"):
-        decode_post(raw, dialect)
+        with pytest.raises(ArgumentError, match="dialect"):
+            decode_post(raw, wrong)
 
 
 @pytest.mark.parametrize("size", [31, 33])
