@@ -11,6 +11,7 @@ from waiting import wait_until
 
 from cablestore.archive.folder import ArchiveFolder
 from cablestore.archive.format.magnet import Magnet
+from cablestore.archive.local import are_whole
 from cablestore.archive.seed import Seeder
 from cablestore.archive.torrent.engine import has_index_of
 from cablestore.errors import ArchiveError, StorageError
@@ -121,3 +122,15 @@ def test_an_index_is_compared_with_the_torrent_of_a_link(tmp_path: Path) -> None
         newer = Magnet.parse(giver.seed(COMMUNITY))
         assert has_index_of(newer, *folders)
         assert not has_index_of(magnet, *folders)
+
+
+def test_only_an_index_that_is_verified_with_its_key_is_checked(tmp_path: Path) -> None:
+    key = bytes(32)
+    assert not are_whole(tmp_path, "abc", None)
+    with pytest.raises(ArchiveError, match="invalid community for a cabal key"):
+        are_whole(tmp_path, "abc", key)
+    assert not are_whole(tmp_path, COMMUNITY, key)
+    fill(tmp_path, [1])
+    assert not are_whole(tmp_path, COMMUNITY, None)
+    with pytest.raises(ArchiveError):
+        are_whole(tmp_path, COMMUNITY, key)

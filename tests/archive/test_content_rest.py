@@ -81,6 +81,9 @@ def test_an_upload_has_the_id_and_fields_of_the_codex_api(node: ContentNode) -> 
         assert headers["Content-Disposition"] == 'attachment; filename="hello.txt"'
         assert headers["Content-Length"] == "7"
     assert json.loads(ask(node, "GET", f"/data/{PAYLOAD_CID}/exists")[2]) == {PAYLOAD_CID: True, "has": True}
+    status, headers, leaves = ask(node, "GET", f"/data/{PAYLOAD_CID}/leaves")
+    assert (status, headers["Content-Type"]) == (200, "application/octet-stream")
+    assert headers["Content-Length"] == str(len(leaves)) == "32"
     space = json.loads(ask(node, "GET", "/space")[2])
     assert space["quotaUsedBytes"] > 0
     assert space["totalBlocks"] >= 2

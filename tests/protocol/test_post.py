@@ -340,6 +340,14 @@ def test_a_seed_of_another_size_is_rejected(size: int) -> None:
         Identity(bytes(size))
 
 
+def test_a_seed_of_another_type_is_rejected_and_not_shown() -> None:
+    others: tuple[Any, ...] = ("5e" * 16, bytearray(b"5e" * 16))
+    for seed in others:
+        with pytest.raises(ArgumentError, match="seed") as error:
+            Identity(seed)
+        assert "5e5e" not in str(error.value)
+
+
 def test_an_impossible_count_of_pairs_is_rejected() -> None:
     with pytest.raises(DecodeError, match="list of pairs is truncated"):
         decode_post(unsigned(b"\x00\x02\x50" + encode_varint(2**60)), DRAFT8)
