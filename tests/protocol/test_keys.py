@@ -69,8 +69,10 @@ def test_after_prefix_is_the_end_of_the_range_of_a_prefix(prefix: bytes, key: by
     + [("00" * size, f"have 64 hex digits, got {2 * size}") for size in (31, 33)],
 )
 def test_malformed_hex_raises_an_error(text: str, problem: str) -> None:
-    with pytest.raises(DecodeError, match=f"a hash must {problem}"):
+    with pytest.raises(DecodeError, match=f"a hash must {problem}") as error:
         parse_hex(text, "a hash")
+    assert error.value.offset == 0
+    assert parse_hex("5e" * 32, "a hash") == b"\x5e" * 32
 
 
 @pytest.mark.parametrize("part", [b"", b"12x4", b"\xff" * 16])
