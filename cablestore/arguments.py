@@ -75,9 +75,13 @@ def check_text(name: str, value: object) -> None:
 
 def check_bytes(name: str, value: object) -> None:
     """Check bytes of any size."""
+    if isinstance(value, str):  # a short one may be secret too, so only its length is shown
+        raise ArgumentError(
+            f"invalid argument {name}: expected bytes, got a str of {len(value)} characters. Encode a str first, or use "
+            "bytes.fromhex for hex digits"
+        )
     if not isinstance(value, bytes):
-        hint = ". Encode a str first, or use bytes.fromhex for hex digits" if isinstance(value, str) else ""
-        _reject(name, "bytes", value, _COPY if isinstance(value, bytearray | memoryview) else hint)
+        _reject(name, "bytes", value, _COPY if isinstance(value, bytearray | memoryview) else "")
 
 
 def check_flag(name: str, value: object) -> None:

@@ -78,6 +78,5 @@ class GreetingDetector:
         followed = self._follows.pop(request_id, 0)
         if followed == _NEXT_IDS[len(request_id)]:
             self.is_detected = True
-            self._follows.clear()
         else:
             self._follows[next_id(request_id)] = followed + 1

@@ -83,7 +83,8 @@ def charge(state: ChannelState, sender_id: str, *, gaps: int = 0, requests: int 
     """Add `gaps` and `requests`, which may be negative, to the account of a sender."""
     before = account_of(state, sender_id)
     _unrank(state, sender_id, before)
-    _put(state, sender_id, Account(before.gaps + gaps, max(0, before.requests + requests)))
+    # Of a damaged log, the row of the account may be lost, so that it has fewer gaps than are subtracted.
+    _put(state, sender_id, Account(max(0, before.gaps + gaps), max(0, before.requests + requests)))
 
 
 def entered(state: ChannelState, sender_id: str) -> None:

@@ -231,7 +231,10 @@ _FIRST_COUNTERS: Final = Counters.__slots__.index("senders")
 
 def counters_of(row: bytes) -> Counters:
     """Return the value of a row."""
-    values = unpack(row)
+    try:
+        values = unpack(row)
+    except CorruptStoreError:
+        values = None  # the error below has the advice for causal logs
     if not isinstance(values, list) or not _FIRST_COUNTERS <= len(values) <= len(Counters.__slots__):
         raise CorruptStoreError(
             "a causal log was written by another version of cablestore, or its state is damaged. "

@@ -242,6 +242,21 @@ def test_imported_archives_are_recorded_for_each_store(tmp_path: Path) -> None:
     assert wanted(verified, ImportLog(tmp_path, b"b" * 32)) == [*reversed(verified.index.entries)]
 
 
+def test_archives_to_import_are_limited_to_the_last_week_or_to_a_time_range(tmp_path: Path) -> None:
+    verified = plan_of().verified(archived(store_of(some_weeks()), tmp_path / "made", plan_of()))
+    assert verified is not None
+    log = ImportLog(tmp_path)
+    for entry in verified.index.entries:
+        period = entry.period
+        assert wanted(verified, log, after_ms=period.to_ms - 1, before_ms=period.from_ms + 1) == [entry]
+        assert entry not in wanted(verified, log, after_ms=period.to_ms)
+        assert entry not in wanted(verified, log, before_ms=period.from_ms)
+    newest = verified.index.entries[-1]
+    assert wanted(verified, log, latest=True) == [newest]
+    log.add(verified.commitments[newest.archive_id])
+    assert wanted(verified, log, latest=True) == []
+
+
 def test_archives_are_imported_again_after_the_store_lost_posts(tmp_path: Path) -> None:
     verified = plan_of().verified(archived(store_of(some_weeks()), tmp_path / "made", plan_of()))
     assert verified is not None

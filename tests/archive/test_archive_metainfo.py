@@ -158,6 +158,13 @@ def test_the_size_of_a_torrent_is_limited(tmp_path: Path) -> None:
             make_metainfo(COMMUNITY, data, io.BytesIO(b"index"))
 
 
+@pytest.mark.parametrize(("size", "shown"), [(197, "x" * 197 + "'"), (198, "x" * 198 + "...")])
+def test_long_values_of_a_torrent_are_truncated_in_errors(size: int, shown: str) -> None:
+    with pytest.raises(ArchiveError) as error:
+        read_info(bencoded(info(name=b"x" * size)), COMMUNITY)
+    assert str(error.value).endswith(f", got b'{shown}")
+
+
 def test_the_size_of_metainfo_is_limited() -> None:
     """MAX_METAINFO_SIZE_BYTES: larger metainfo is not decoded. The largest torrent fits."""
     assert limits.MAX_TORRENT_SIZE_BYTES // PIECE * 20 + 100_000 < limits.MAX_METAINFO_SIZE_BYTES

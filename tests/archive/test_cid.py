@@ -250,6 +250,24 @@ def test_an_erasure_coded_dataset_is_rejected_with_a_reason() -> None:
         DatasetManifest.decode(bytes([0x0A, len(inner)]) + inner)
 
 
+def test_ids_of_other_content_are_rejected() -> None:
+    for size in (31, 33):
+        with pytest.raises(ArchiveError, match=f"a digest of {size} bytes"):
+            Cid(CODEC_TREE, bytes(size))
+    with pytest.raises(ArchiveError, match="expected a codec of Codex"):
+        Cid(0x55, bytes(32))
+    for codec in (CODEC_BLOCK, CODEC_MANIFEST):
+        with pytest.raises(ArchiveError, match="expected the id of a tree"):
+            DatasetManifest(Cid(codec, bytes(32)), 1)
+
+
+def test_a_manifest_whose_filename_is_a_number_is_rejected() -> None:
+    whole = bytes.fromhex(OBSERVED[1]["manifest_hex"])[2:]
+    for field in (b"\x40\x01", b"\x48\x01"):
+        with pytest.raises(ArchiveError, match="invalid manifest"):
+            DatasetManifest.decode(bytes([0x0A, len(whole) + 2]) + whole + field)
+
+
 def test_the_sizes_in_manifests_are_limited() -> None:
     """MAX_DATASET_SIZE_BYTES, MAX_FILENAME_SIZE_BYTES and MAX_MANIFEST_SIZE_BYTES apply to received manifests."""
     tree, _ = hashed(b"x")

@@ -328,6 +328,15 @@ asyncio.run(work())
     assert [path.name for path in tmp_path.iterdir()] == ["target"]
 
 
+def test_a_download_restarts_if_the_node_sends_the_whole_dataset(tmp_path: Path) -> None:
+    (tmp_path / f".{MANIFEST.tree}.part").write_bytes(DATA[:BLOCK_SIZE_BYTES])
+    node = ScriptedNode(data=DATA, manifest=ITEM)
+    fetch(node, tmp_path / "target")
+    assert f"GET {CID} bytes={BLOCK_SIZE_BYTES}-" in node.asked
+    assert (tmp_path / "target").read_bytes() == DATA
+    assert [path.name for path in tmp_path.iterdir()] == ["target"]
+
+
 def test_two_downloads_of_one_dataset_do_not_write_to_the_same_file(tmp_path: Path) -> None:
     async def both(client: ContentClient) -> list[Any]:
         work = [client.download(CID, tmp_path / name) for name in ("one", "other")]
@@ -414,6 +423,13 @@ def test_a_dataset_too_large_for_the_caller_or_the_disk_is_not_fetched(
         fetch(node, tmp_path / "target")
     assert list(tmp_path.iterdir()) == []
     assert f"GET {CID}" not in node.asked
+
+
+@pytest.mark.parametrize("size_bytes", [BLOCK_SIZE_BYTES - 1, BLOCK_SIZE_BYTES + 1])
+def test_a_manifest_with_blocks_of_another_size_is_rejected(size_bytes: int) -> None:
+    item = {**ITEM, "manifest": {**ITEM["manifest"], "blockSize": size_bytes}}
+    with pytest.raises(ArchiveError, match=f"blocks of {size_bytes} bytes"):
+        read_manifest_of(CID, json.dumps(item).encode())
 
 
 def test_a_known_manifest_is_not_requested(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The REST endpoint in a separate process: round trips, error statuses, upstream nodes, and shutdown."""
+"""The REST endpoint: round trips, error statuses, upstream nodes, and shutdown."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ from typing import Any
 import pytest
 from content_child import OWN_HOST, bytes_of
 from content_nodes import (
+    ContentNode,
     ServedContent,
     ask,
     described,
     download_file,
     put,
     served,
+    served_in_thread,
     slow_link,
     upload_file,
     with_server,
@@ -51,15 +53,15 @@ PAYLOAD_CID = "zDvZRwzmBEaJ338xaCHbKbGAJ4X41YyccS6eyorrYBbmPnWuLxCh"
 
 
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedContent]:
-    with served(tmp_path_factory.mktemp("served") / "store") as running:
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ContentNode]:
+    with served_in_thread(tmp_path_factory.mktemp("served") / "store") as running:
         yield running
 
 
 # --- round trips -------------------------------------------------------------------------------------
 
 
-def test_an_upload_has_the_id_and_fields_of_the_codex_api(node: ServedContent) -> None:
+def test_an_upload_has_the_id_and_fields_of_the_codex_api(node: ContentNode) -> None:
     assert (
         put(node, b"payload", Content_Type="text/plain", Content_Disposition='attachment; filename="hello.txt"')
         == PAYLOAD_CID
@@ -79,6 +81,9 @@ def test_an_upload_has_the_id_and_fields_of_the_codex_api(node: ServedContent) -
         assert headers["Content-Disposition"] == 'attachment; filename="hello.txt"'
         assert headers["Content-Length"] == "7"
     assert json.loads(ask(node, "GET", f"/data/{PAYLOAD_CID}/exists")[2]) == {PAYLOAD_CID: True, "has": True}
+    status, headers, leaves = ask(node, "GET", f"/data/{PAYLOAD_CID}/leaves")
+    assert (status, headers["Content-Type"]) == (200, "application/octet-stream")
+    assert headers["Content-Length"] == str(len(leaves)) == "32"
     space = json.loads(ask(node, "GET", "/space")[2])
     assert space["quotaUsedBytes"] > 0
     assert space["totalBlocks"] >= 2
@@ -97,7 +102,7 @@ def test_an_upload_has_the_id_and_fields_of_the_codex_api(node: ServedContent) -
 )  # fmt: skip
 @settings(max_examples=40)
 def test_an_upload_is_downloaded_unchanged(
-    node: ServedContent,
+    node: ContentNode,
     tmp_path_factory: pytest.TempPathFactory,
     size: int,
     seed: int,
@@ -113,7 +118,7 @@ def test_an_upload_is_downloaded_unchanged(
     assert (folder / "down").read_bytes() == data
 
 
-def test_an_upload_in_chunks_has_the_same_id(node: ServedContent) -> None:
+def test_an_upload_in_chunks_has_the_same_id(node: ContentNode) -> None:
     data = bytes_of(4, 700_000)
     with closing(http.client.HTTPConnection("127.0.0.1", node.port, timeout=LIMIT_S)) as connection:
         parts = (data[at : at + 33_333] for at in range(0, len(data), 33_333))
@@ -123,7 +128,7 @@ def test_an_upload_in_chunks_has_the_same_id(node: ServedContent) -> None:
 
 @given(st.integers(0, 400_000))
 @settings(max_examples=40)
-def test_a_download_can_start_at_any_byte(node: ServedContent, start: int) -> None:
+def test_a_download_can_start_at_any_byte(node: ContentNode, start: int) -> None:
     data = bytes_of(5, 5 * BLOCK_SIZE_BYTES + 9)
     cid = put(node, data)
     status, headers, body = ask(node, "GET", f"/data/{cid}", Range=f"bytes={start}-")
@@ -140,13 +145,13 @@ def test_a_download_can_start_at_any_byte(node: ServedContent, start: int) -> No
 @pytest.mark.parametrize(
     "value", ["bytes=-5", "bytes=1-2", "bytes=x-", "lines=1-", "bytes=1-,3-", "bytes=99999999999999999999-"]
 )
-def test_unsupported_ranges_return_the_whole_dataset(node: ServedContent, value: str) -> None:
+def test_unsupported_ranges_return_the_whole_dataset(node: ContentNode, value: str) -> None:
     cid = put(node, b"0123456789")
     assert ask(node, "GET", f"/data/{cid}", Range=value)[::2] == (200, b"0123456789")
 
 
 @pytest.mark.thorough
-def test_concurrent_clients_download_their_uploads_unchanged(tmp_path: Path, node: ServedContent) -> None:
+def test_concurrent_clients_download_their_uploads_unchanged(tmp_path: Path, node: ContentNode) -> None:
     async def one(number: int) -> None:
         data = bytes_of(100 + number // 2, 400_000 + number // 2)  # two clients each upload the same data
         folder = tmp_path / f"{number}"
@@ -192,7 +197,7 @@ def test_the_server_writes_manifests_of_the_configured_generation(
     ],
 )
 def test_a_bad_upload_is_rejected_with_a_reason(
-    node: ServedContent, headers: dict[str, str], status: int, says: str
+    node: ContentNode, headers: dict[str, str], status: int, says: str
 ) -> None:
     """An upload over MAX_DATASET_SIZE_BYTES is rejected before a byte is read. MAX_FILENAME_SIZE_BYTES also applies."""
     before = ask(node, "GET", "/data")[2]
@@ -202,11 +207,11 @@ def test_a_bad_upload_is_rejected_with_a_reason(
     assert ask(node, "GET", "/data")[2] == before
 
 
-def test_an_empty_upload_is_rejected(node: ServedContent) -> None:
+def test_an_empty_upload_is_rejected(node: ContentNode) -> None:
     assert ask(node, "POST", "/data", b"")[::2] == (422, b"empty body: a dataset has at least one byte")
 
 
-def test_invalid_and_unknown_ids_have_different_statuses(node: ServedContent) -> None:
+def test_invalid_and_unknown_ids_have_different_statuses(node: ContentNode) -> None:
     unknown = str(described(b"never stored")[0])
     block = str(Cid(CODEC_BLOCK, bytes(32)))
     routes = [
@@ -234,7 +239,7 @@ def test_invalid_and_unknown_ids_have_different_statuses(node: ServedContent) ->
 
 @given(st.binary(max_size=300))
 @settings(max_examples=60)
-def test_random_bytes_on_a_connection_do_not_harm_the_server(node: ServedContent, noise: bytes) -> None:
+def test_random_bytes_on_a_connection_do_not_harm_the_server(node: ContentNode, noise: bytes) -> None:
     for head in (
         b"",
         b"POST /api/codex/v1/data HTTP/1.1\r\nHost: archives.example.org:81\r\n",
@@ -379,7 +384,7 @@ def test_a_slow_client_is_not_disconnected_as_idle(tmp_path: Path, *, is_client_
     assert is_client_impatient or (tmp_path / "got").read_bytes() == data
 
 
-def test_a_damaged_dataset_is_never_served_completely(tmp_path: Path) -> None:
+def test_a_damaged_dataset_is_never_served_completely(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     data = random.randbytes(3_000_000)
 
     async def work(server: ContentServer, client: ContentClient) -> None:
@@ -395,6 +400,11 @@ def test_a_damaged_dataset_is_never_served_completely(tmp_path: Path) -> None:
 
     with_server(tmp_path / "store", work)
     assert (tmp_path / "target").read_bytes() == data
+    failed, aborted = (record for record in caplog.records if record.levelno == logging.WARNING)
+    assert (failed.message, aborted.message) == ("request failed", "download aborted")
+    for record in (failed, aborted):
+        assert "damaged" in vars(record)["reason"]
+        assert vars(record)["path"].startswith(f"{PREFIX}/data/")
 
 
 # --- the process -------------------------------------------------------------------------------------
@@ -414,11 +424,24 @@ def test_the_server_listens_only_on_loopback_by_default(tmp_path: Path) -> None:
     with_server(tmp_path / "store", work)
 
 
+def test_the_url_of_an_ipv6_address_has_brackets(tmp_path: Path) -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("IPv6 is not available here")
+
+    async def work(server: ContentServer, client: ContentClient) -> None:
+        assert server.url == f"http://[::1]:{server.address[1]}"
+        assert (await client.space()).reserved_size_bytes == 0
+
+    with_server(tmp_path, work, host="::1")
+
+
 ROUTES = [("GET", "/data"), ("POST", "/data"), ("GET", "/space"), ("DELETE", f"/data/{PAYLOAD_CID}"), ("GET", "/none")]
 
 
 @pytest.mark.parametrize(("method", "route"), ROUTES)
-def test_a_request_with_a_foreign_host_name_is_rejected(node: ServedContent, method: str, route: str) -> None:
+def test_a_request_with_a_foreign_host_name_is_rejected(node: ContentNode, method: str, route: str) -> None:
     """A web page uses DNS rebinding: its name resolves to this machine, and its requests have its name and any port."""
     body = b"x" if method == "POST" else None
     foreign = ["evil.example", "localhost.evil.example", "evil.example@localhost", "127.0.0.1.nip.io", "", "[::1", "*"]
@@ -430,7 +453,7 @@ def test_a_request_with_a_foreign_host_name_is_rejected(node: ServedContent, met
         assert ask(node, method, route, body, Host=host)[0] != 403, host
 
 
-def test_a_request_with_several_host_headers_or_none_is_rejected(node: ServedContent) -> None:
+def test_a_request_with_several_host_headers_or_none_is_rejected(node: ContentNode) -> None:
     for lines in ("", f"Host: localhost:{node.port}\r\nHost: evil.example\r\n"):
         with socket.create_connection(("127.0.0.1", node.port), 30) as connection:
             connection.sendall(f"GET {PREFIX}/data HTTP/1.0\r\n{lines}\r\n".encode())
@@ -489,7 +512,7 @@ def test_the_server_completes_a_download_before_it_exits(tmp_path: Path) -> None
 
 @pytest.mark.thorough
 def test_the_memory_of_the_server_does_not_depend_on_the_size(tmp_path: Path) -> None:
-    def upload_and_download(node: ServedContent, size_bytes: int) -> None:
+    def upload_and_download(node: ContentNode, size_bytes: int) -> None:
         (tmp_path / "up").write_bytes(random.randbytes(size_bytes))
         uploaded = upload_file(node.url, tmp_path / "up")
         download_file(node.url, uploaded.cid, tmp_path / "down")

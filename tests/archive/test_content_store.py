@@ -310,6 +310,23 @@ def test_the_quota_also_applies_to_concurrent_uploads(tmp_path: Path) -> None:
     assert len(assert_whole(tmp_path)) == 6
 
 
+def test_an_aborted_upload_releases_its_space_once(tmp_path: Path) -> None:
+    with ContentStore.open(tmp_path) as store, store.incoming() as one, store.incoming() as other:
+        one.write(bytes_of(1, BLOCK_SIZE_BYTES))
+        other.write(bytes_of(2, 3 * BLOCK_SIZE_BYTES))
+        for _ in range(2):
+            one.abort()
+            assert store.space().reserved_size_bytes == 3 * BLOCK_SIZE_BYTES
+        kept = manifest_cid(other.commit())
+        for ended in (one, other):
+            for call in (lambda ended=ended: ended.write(b"x"), ended.commit):
+                with pytest.raises(ArchiveError, match="already committed or aborted"):
+                    call()
+        other.abort()
+        assert store.space().reserved_size_bytes == 0
+        assert [cid for cid, _ in store.datasets()] == [kept]
+
+
 # --- disks that fail ---------------------------------------------------------------------------------
 
 

@@ -42,10 +42,15 @@ def test_two_stores_recognise_each_other_and_may_send_extra_frames(dialect: Dial
     one, other = greeting(dialect), greeting(dialect)
     with pytest.raises(ValueError, match="has not been recognized"):
         one.send_extra(b"x")
-    ask(one, times=REQUESTS)
+    assert one.first_ids == (b"", b"")
+    ask(one)
+    first = one.first_ids
+    ask(one, times=REQUESTS - 1)
     assert one.has_greeted
     carry(one, other)
     assert (one.is_cablestore, other.is_cablestore) == (False, True)
+    assert other.first_ids[::-1] == one.first_ids == first
+    assert len(first[0]) == dialect.request_id_size_bytes
     with pytest.raises(ValueError, match="has not been recognized"):
         other.send_extra(b"x")
     ask(other, times=REQUESTS)
@@ -162,6 +167,15 @@ def test_a_greeting_is_detected_after_up_to_a_dozen_other_ids(size_bytes: int, s
     for _ in range(REQUESTS):
         listener.add(greeter(size_bytes))
     assert listener.is_detected
+
+
+def test_a_greeting_after_too_many_other_ids_is_not_detected() -> None:
+    greeter, listener = Greeter(random.randbytes), GreetingDetector()
+    for _ in range(13):
+        listener.add(random.randbytes(4))
+    for _ in range(2 * REQUESTS):
+        listener.add(greeter(4))
+    assert not listener.is_detected
 
 
 @pytest.mark.parametrize(("size_bytes", "needed"), [(4, 4), (8, 3)])

@@ -7,9 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cablestore import DRAFT8, LEGACY, Dialect
-from cablestore.errors import ArgumentError, DecodeError
+from cablestore.errors import ArgumentError, CorruptStoreError, DecodeError
 from cablestore.limits import MAX_TIMESTAMP_MS
-from cablestore.protocol.keys import after_prefix, escape, parse_hex, sort_time, time_floor, time_of, unescape
+from cablestore.protocol.keys import (
+    after_prefix,
+    escape,
+    number_in,
+    parse_hex,
+    sort_time,
+    time_floor,
+    time_of,
+    unescape,
+    unhex,
+)
 
 texts = st.text(st.characters(codec="utf-8"), max_size=12)
 low_texts = st.text(st.sampled_from('\x00\x01 !"#~aé'), max_size=8)
@@ -53,10 +63,23 @@ def test_after_prefix_is_the_end_of_the_range_of_a_prefix(prefix: bytes, key: by
     assert (prefix <= key < after_prefix(prefix)) == key.startswith(prefix)
 
 
-@pytest.mark.parametrize("text", ["", "zz", "abc", "00" * 31, "00" * 33])
-def test_malformed_hex_raises_an_error(text: str) -> None:
-    with pytest.raises(DecodeError, match="a hash"):
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [("", "have 64 hex digits, got 0"), ("zz", "consist of hex digits"), ("abc", "consist of hex digits")]
+    + [("00" * size, f"have 64 hex digits, got {2 * size}") for size in (31, 33)],
+)
+def test_malformed_hex_raises_an_error(text: str, problem: str) -> None:
+    with pytest.raises(DecodeError, match=f"a hash must {problem}") as error:
         parse_hex(text, "a hash")
+    assert error.value.offset == 0
+    assert parse_hex("5e" * 32, "a hash") == b"\x5e" * 32
+
+
+@pytest.mark.parametrize("part", [b"", b"12x4", b"\xff" * 16])
+def test_malformed_parts_of_stored_keys_are_reported_as_damage(part: bytes) -> None:
+    for read, damaged in ((time_of, part), (number_in, part), (unhex, part + b"zz")):
+        with pytest.raises(CorruptStoreError, match=r"is damaged\. Run `cablestore rebuild`"):
+            read(damaged)
 
 
 @pytest.mark.parametrize("text", ["zz" * 32, "5eed", "5eed" * 17])

@@ -164,6 +164,16 @@ def test_ids_of_another_size_are_not_encoded(dialect: Dialect, data: st.DataObje
             encode_message(message._replace(cancel_id=wrong), dialect)
 
 
+@DIALECTS
+def test_ids_one_byte_too_short_or_too_long_are_not_encoded(dialect: Dialect) -> None:
+    size = dialect.request_id_size_bytes
+    for request_size, cancel_size in ((size - 1, size), (size + 1, size), (size, size - 1), (size, size + 1)):
+        message = CancelRequest(bytes(request_size), bytes(cancel_size))
+        wrong = request_size if request_size != size else cancel_size
+        with pytest.raises(ValueError, match=f"a request id of {dialect.name} has {size} bytes, got {wrong}"):
+            encode_message(message, dialect)
+
+
 @pytest.mark.parametrize(
     "message",
     [
@@ -285,6 +295,19 @@ def test_extended_and_truncated_messages_are_rejected(dialect: Dialect, data: st
         return
     assert isinstance(message, PostResponse | ListResponse)
     assert frame_of(encode_message(message, dialect)) == short + b"\x00"
+
+
+@DIALECTS
+@pytest.mark.parametrize(("kind", "item"), [(PostResponse, b"post"), (ListResponse, "name")])
+def test_items_after_the_end_of_a_list_are_rejected(
+    dialect: Dialect, kind: type[PostResponse | ListResponse], item: bytes | str
+) -> None:
+    message = kind(b"\x01" * dialect.request_id_size_bytes, (item,))  # type: ignore[arg-type] # of the same kind
+    frame = frame_of(encode_message(message, dialect))
+    assert decode_message(frame, dialect) == message
+    for more in (b"\x00", b"\x04more", b"\x04more\x00"):
+        with pytest.raises(DecodeError, match="extra bytes"):
+            decode_message(frame + more, dialect)
 
 
 @given(st.integers(0, MAX_VARINT), st.binary(max_size=7))

@@ -163,6 +163,14 @@ def test_lengths_beyond_the_limit_are_rejected(total: int) -> None:
     refused(bob, announce(ann, total), "message length", f"the peer announces .*, the maximum is {LIMIT_BYTES}$")
 
 
+def test_the_limit_on_messages_has_a_limit() -> None:
+    for size in (1, MAX_ENCODABLE_SIZE_BYTES):
+        assert channel(max_message_size_bytes=size).max_message_size_bytes == size
+    for size in (0, MAX_ENCODABLE_SIZE_BYTES + 1):
+        with pytest.raises(ValueError, match=f"expected 1 to {MAX_ENCODABLE_SIZE_BYTES}, got {size}"):
+            channel(max_message_size_bytes=size)
+
+
 @pytest.mark.parametrize("limit", EDGES)
 def test_the_limit_on_messages_is_exact(limit: int) -> None:
     ann, bob = channel(ANN), channel(BOB, max_message_size_bytes=limit)

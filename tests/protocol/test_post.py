@@ -32,7 +32,7 @@ from cablestore import (
     encode_post,
     limits,
 )
-from cablestore.errors import ArgumentError, DecodeError
+from cablestore.errors import ArgumentError, DecodeError, IdentityError
 from cablestore.protocol.crypto import is_signed, post_hash
 from cablestore.protocol.post import peek_type
 from cablestore.protocol.varint import MAX_VARINT, encode_varint, read_varint
@@ -317,6 +317,35 @@ def test_numbers_of_a_peer_do_not_cause_allocations(content: bytes) -> None:
     finally:
         tracemalloc.stop()
     assert peak_size_bytes < 100_000
+
+
+@pytest.mark.parametrize("dialect", [LEGACY, DRAFT8], ids=lambda d: d.name)
+def test_a_post_info_may_have_no_pairs(dialect: Dialect) -> None:
+    assert decode_post(write(Info(()), dialect=dialect).raw, dialect).body == Info(())
+
+
+def test_arguments_of_other_types_are_rejected() -> None:
+    raw = write(Text("a", "x")).raw
+    others: tuple[Any, ...] = (raw.hex(), bytearray(raw), None, "legacy")
+    for wrong in others:
+        with pytest.raises(ArgumentError, match="raw"):
+            decode_post(wrong, LEGACY)
+        with pytest.raises(ArgumentError, match="dialect"):
+            decode_post(raw, wrong)
+
+
+@pytest.mark.parametrize("size", [31, 33])
+def test_a_seed_of_another_size_is_rejected(size: int) -> None:
+    with pytest.raises(IdentityError, match=f"has {size} bytes, expected 32"):
+        Identity(bytes(size))
+
+
+def test_a_seed_of_another_type_is_rejected_and_not_shown() -> None:
+    others: tuple[Any, ...] = ("5e" * 16, bytearray(b"5e" * 16))
+    for seed in others:
+        with pytest.raises(ArgumentError, match="seed") as error:
+            Identity(seed)
+        assert "5e5e" not in str(error.value)
 
 
 def test_an_impossible_count_of_pairs_is_rejected() -> None:

@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 from reconciling import NOW_NS, Pair, an_id, converse, reconciled, session, sets, spread
 
 from cablestore import limits
+from cablestore.protocol.fields import sized
+from cablestore.protocol.varint import encode_varint
 from cablestore.reconcile.audit import Audit, AuditResult, answer
 from cablestore.reconcile.errors import ReconcileError
-from cablestore.reconcile.ids import EVERYTHING, Bound, Range, SyncID, of_times
+from cablestore.reconcile.ids import END_NS, EVERYTHING, Bound, Range, SyncID, of_times
 from cablestore.reconcile.sets import MemorySet, OrderedSet
 
 SEED = bytes(range(32))
@@ -101,12 +103,43 @@ def test_audits_have_a_limit() -> None:
     known = state(spread(5_000))
     with pytest.raises(ReconcileError, match="Audit fewer ranges"):
         Audit(known, seed=SEED, cuts=2 * limits.MAX_AUDIT_CUTS)
+    with pytest.raises(ReconcileError, match=f"has {limits.MAX_AUDIT_CUTS + 1} bounds"):
+        Audit(known, *[of_times(at, at + 1) for at in range(limits.MAX_AUDIT_CUTS)], seed=SEED, cuts=0)
     largest = Audit(known, *[of_times(2 * at, 2 * at + 1) for at in range(limits.MAX_AUDIT_CUTS // 2)], seed=SEED)
     question = largest.request()
     assert largest.evaluate(answer(known, question)) == AuditResult([], [], is_by_design=False)
     for count in (b"\x00", b"\x80\x08"):
         with pytest.raises(ReconcileError, match="expected 1 to 1023"):
             answer(known, b"\x01\x00\x00" + count + bytes(9_000))
+
+
+def requested(*bounds: tuple[int, bytes]) -> bytes:
+    """Return a request whose bounds have these times, each after the previous one, and hashes."""
+    (first, *others), count = [encode_varint(after_ns) + sized(prefix) for after_ns, prefix in bounds], len(bounds) - 1
+    return b"\x01" + first + encode_varint(count) + b"".join(others)
+
+
+def test_bounds_of_a_request_are_in_order_and_within_all_ids() -> None:
+    known = state(spread(50))
+    whole = answer(known, requested((0, b""), (END_NS, b"\xff" * 32)))
+    assert whole == answer(known, Audit(known, of_times(0, END_NS), seed=SEED, cuts=0).request())
+    for bounds in (((5, b""), (0, b"")), ((5, b"\x02"), (0, b"\x01")), ((5, b""), (0, b"\x00"))):
+        with pytest.raises(ReconcileError, match="out of order"):
+            answer(known, requested(*bounds))
+    for beyond in ((END_NS + 1, b""), (END_NS, b"\x01" * 33)):
+        with pytest.raises(ReconcileError, match="a time up to"):
+            answer(known, requested((0, b""), beyond))
+
+
+def test_a_response_to_another_request_is_rejected() -> None:
+    known = state(spread(50))
+    short, long = (Audit(known, seed=SEED, cuts=cuts) for cuts in (1, 2))
+    for audit, other in ((short, long), (long, short)):
+        with pytest.raises(ReconcileError, match=r"an audit requested \d ranges, but the response has \d"):
+            audit.evaluate(answer(known, other.request()))
+    for damaged in (b"", b"\x01", short.request()):
+        with pytest.raises(ReconcileError, match="begins with 2"):
+            short.evaluate(damaged)
 
 
 def test_bytes_after_the_end_are_rejected() -> None:

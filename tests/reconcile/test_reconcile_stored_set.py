@@ -96,6 +96,39 @@ def test_a_post_in_two_channels_of_a_damaged_store_raises_an_error_with_advice()
         damaged.cut(EVERYTHING, 1, 0)
 
 
+@pytest.mark.parametrize("gap_ms", [1_000, 0], ids=["a second apart", "all at one time"])
+def test_a_small_channel_beside_a_large_one_is_added_to_its_sums(gap_ms: int) -> None:
+    """The small one has no row for a node in which the large one has many posts."""
+    rng = random.Random(4)
+    found = [
+        (b"other" if n % 150 == 0 else b"one", START_MS + n * gap_ms, bytes([n % 2]) + rng.randbytes(31))
+        for n in range(1_500)
+    ]
+    stored = set_of(found, [b"one", b"other"], leaf_rows=16)
+    ids = sorted(SyncID(at * NS_PER_MS, digest) for _, at, digest in found)
+    model = MemorySet(ids).snapshot()
+    for low, high in (sorted(rng.sample(ids, 2)) for _ in range(10)):
+        within = Range(*(Bound(at, digest.rstrip(b"\0")) for at, digest in (low, high)))
+        assert stored.fingerprint(within) == model.fingerprint(within)
+        assert stored.items(within) == model.items(within)
+        last = stored.count(within) - 1
+        assert [stored.select(within, k) for k in (0, last)] == [low, ids[ids.index(high) - 1]]
+
+
+def test_a_cut_is_at_the_start_of_the_largest_node_within_the_slack() -> None:
+    """Such a cut takes the fewest reads. Here it is between two nodes of ten million seconds each."""
+    times_ms = [START_MS + n * 17_000_000 for n in range(1_000)]
+    stored = set_of([(b"", at, n.to_bytes(2, "big") * 16) for n, at in enumerate(times_ms)], [b""], leaf_rows=1)
+    next_ms = START_MS + 10**10
+    below = sum(at < next_ms for at in times_ms)
+    for k in (below - 2, below, below + 2):
+        assert stored.cut(EVERYTHING, k, 2) == Bound(next_ms * NS_PER_MS)
+    for k in (below - 3, below + 3):
+        cut = stored.cut(EVERYTHING, k, 2)
+        assert cut != Bound(next_ms * NS_PER_MS)
+        assert abs(stored.count(Range(EVERYTHING.lower, cut)) - k) <= 2
+
+
 class Counting:
     """Source that counts the read rows."""
 

@@ -273,11 +273,21 @@ def test_the_causes_of_a_gap_are_limited_and_keep_the_best_senders() -> None:
         assert causes.account_of(state, "ann") == (1, 0)
 
 
-def test_a_gap_has_the_priority_of_a_member_that_depends_on_it_indirectly() -> None:
-    """The gap is below a waiting message of a stranger, so the member does not list it itself."""
+@pytest.mark.parametrize("number", [1, 3])
+def test_a_gap_has_the_priority_of_a_member_that_depends_on_it_indirectly(number: int) -> None:
+    """The gap is below waiting messages of a stranger, so the member does not list it itself.
+
+    The stranger also listed many other missing messages, so that without the member all others are served first.
+    """
     bob = Member("bob", QUIET)
-    bob.receives(content("a", sender="ann"), *one_stranger(Room(), ""))
-    bob.receives(content("d", "lost", sender="dan", at=50), content("a2", "d", sender="ann", at=60))
+    bob.receives(content("a", sender="ann"))
+    bob.receives(*(content(f"e{i}", f"no {i}", sender=f"eve {i}", at=10 + i) for i in range(40)))
+    below = ["lost", *(f"d{i}" for i in range(number))]
+    bob.receives(
+        content("many", *(f"none {i}" for i in range(40)), sender="dan", at=49),
+        *(content(below[i + 1], below[i], sender="dan", at=50 + i) for i in range(number)),
+        content("a2", below[-1], sender="ann", at=60),
+    )
     bob.now_ms += 120_000
     assert "lost" in asked(bob)
 

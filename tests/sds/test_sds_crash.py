@@ -70,6 +70,9 @@ def test_the_outbox_continues_after_the_last_confirmed_effect() -> None:
     assert not ann.reopened().channel.outbox()
     again.channel.send(b"next", START_MS)
     assert [sequence for sequence, _ in again.channel.outbox()] == [6]  # numbers are never reused
+    again.channel.confirm(6)
+    with again.log.rows() as rows:
+        assert not [key for key, _ in rows if b"!outbox!" in key]  # confirmed effects take no space
 
 
 def test_all_state_survives_restarts_after_each_event() -> None:

@@ -72,6 +72,21 @@ def test_a_dropped_message_is_accepted_again(monkeypatch: pytest.MonkeyPatch) ->
     assert bob.receives(chain[3]) == [ReceiveResult.DELIVERED]
 
 
+def test_messages_do_not_wait_for_a_dropped_message_that_was_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MAX_SDS_WAITING: the message was declared lost and listed, arrived late, and was dropped while it waited."""
+    bob = Member("bob", replace(QUIET, repair=None, lost_after_ms=1_000))
+    bob.receives(content("cyd was here", sender="cyd", at=-9), content("b", "m", at=6))
+    assert Lost(HistoryEntry("m", None, "eve")) in bob.tick(1_000)
+    assert bob.receives(content("m", "x", at=5), content("c", "m", sender="cyd", at=9)) == [ReceiveResult.WAITING] * 2
+    monkeypatch.setattr(delivery, "MAX_SDS_WAITING", 2)
+    assert bob.receives(content("y", "z", at=-1)) == [ReceiveResult.WAITING]  # m is dropped
+    assert bob.ids() == ["cyd was here", "b", "c"]
+    assert [entry.message_id for entry in bob.channel.missing()] == ["z"]
+    assert bob.receives(content("d", "m", at=20)) == [ReceiveResult.DELIVERED]
+    assert bob.receives(content("m", at=5)) == [ReceiveResult.DELIVERED]
+    assert bob.ids() == ["cyd was here", "m", "b", "c", "d"]
+
+
 def test_the_bytes_of_waiting_messages_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """MAX_SDS_WAITING_SIZE_BYTES: one arrival may deliver all of them in one write."""
     monkeypatch.setattr(delivery, "MAX_SDS_WAITING_SIZE_BYTES", 10_000)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 from people import ANN, BOB, Person
-from sds_people import CHANNEL, PATIENT, START_MS, changed, content, database_of
+from sds_people import CHANNEL, PATIENT, START_MS, Member, changed, content, database_of
 
 from cablestore import CableStore, StoreOptions
-from cablestore.errors import SdsError
+from cablestore.errors import OpenError, SdsError
 from cablestore.protocol.body import LOCAL_ONLY, Block, Join
 from cablestore.protocol.crypto import post_hash
 from cablestore.sds.delivery import ReceiveResult
 from cablestore.sds.effects import Deliver, Effect, Lost, Send
 from cablestore.sds.log import CausalLog
-from cablestore.sds.posts import PostChannel
+from cablestore.sds.posts import PostChannel, causal_log, channel_status
 
 
 class Client:
@@ -173,3 +175,33 @@ def test_the_automatic_join_before_a_text_is_sent_before_it(clients: tuple[Clien
     ]
     assert [user.public_key for user in bob.store.members("default")] == [ANN.key]
     assert ann.store.dump_digest() == bob.store.dump_digest()
+
+
+def test_the_status_of_channels_is_read_from_open_and_from_closed_logs(tmp_path: Path) -> None:
+    with CableStore.in_memory() as store, pytest.raises(OpenError, match="Use a store in a folder"):
+        channel_status(store)
+    with CableStore.open(tmp_path / "store") as store:
+        with pytest.raises(OpenError, match="no causal logs found"):
+            channel_status(store)
+        with causal_log(store) as log:
+            ann = Member("ann", PATIENT, log)
+            ann.says("x")
+            ann.receives(content("c", "b", at=5))
+            (here,) = channel_status(store)
+        (closed,) = channel_status(store)
+    status = {
+        "channel": CHANNEL, "sender": "ann", "dialect": "spec", "messages": 1, "waiting": 1, "missing": 1,
+        "unacknowledged": 1, "lost": 0, "effects": 1, "lamport_ms": START_MS,
+    }  # fmt: skip
+    for each in (here, closed):
+        assert {name: value for name, value in asdict(each).items() if name != "disk_size_bytes"} == status
+
+
+def test_messages_whose_ids_are_not_hashes_of_posts_stay_missing(clients: tuple[Client, Client]) -> None:
+    ann, _ = clients
+    stored = ann.person.text("default", "stored", at=START_MS)
+    ann.store.ingest([stored.raw])
+    for missing in ("not hex", "00" * 31, "00" * 32, stored.hash.hex()):
+        ann.posts.receive(changed(content(f"sync {missing}", missing), content=None), START_MS)
+    assert ann.posts.meet_stored() == 1
+    assert sorted(entry.message_id for entry in ann.posts.channel.missing()) == ["00" * 31, "00" * 32, "not hex"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from itertools import chain
 
@@ -9,6 +10,7 @@ import pytest
 from sds_people import CHANNEL, PATIENT, SMALL, START_MS, Member, changed, content, delivered, filter_of, opened, sends
 
 from cablestore.errors import SdsError
+from cablestore.limits import MAX_SDS_REVIEWED
 from cablestore.sds.bloom import ForeignFilter, positions
 from cablestore.sds.codec import encode
 from cablestore.sds.delivery import ReceiveResult
@@ -161,6 +163,18 @@ def test_the_next_filter_is_compared_with_the_remaining_messages() -> None:
         assert known == expected - (0, 64, 128)[turn]
 
 
+def test_all_filters_of_one_write_are_compared_with_the_same_messages() -> None:
+    ann = Member("ann", PATIENT)
+    with ann.log.batch():
+        ids = [ann.channel.send(str(i).encode(), START_MS).message_id for i in range(MAX_SDS_REVIEWED + 9)]
+    ann.effects()
+    seen = filter_of(*ids)
+    with ann.log.batch():
+        ann.receives(*(changed(content(name, sender=name), bloom_filter=seen) for name in ("bob", "cyd")))
+    filters = Counter(effect.message_id for effect in ann.effects_of(PossiblyAcknowledged))
+    assert [*filters.values()] == [2] * MAX_SDS_REVIEWED
+
+
 # --- missing messages --------------------------------------------------------------------------------
 
 
@@ -187,7 +201,9 @@ def test_messages_missing_for_too_long_are_lost_and_dependents_delivered() -> No
     effects = ann.tick(1)
     assert effects[-1] == Lost(HistoryEntry("a", None, "eve"))
     assert delivered(effects) == ["b", "c"]
+    assert ann.channel.counters().lost == 1
     assert ann.receives(content("a")) == [ReceiveResult.DELIVERED]  # it arrives after it was declared lost
+    assert ann.channel.counters().lost == 0
     assert ann.ids() == ["a", "b", "c"]
     assert [e.message_id for e in opened(ann.says("x")).causal_history] == ["b", "c"]  # a message already lists it
 
@@ -343,6 +359,9 @@ def test_an_answer_of_another_member_cancels_ours() -> None:
     cyd.receives(first, changed(content("ask"), repair_request=(HistoryEntry(opened(first).message_id),)))
     cyd.effects()
     assert cyd.channel.counters().answers == 1
+    lamport_ms = opened(first).lamport_ms or 0
+    cyd.receives(changed(first, content=b"another"), changed(first, lamport_ms=lamport_ms + 1))
+    assert cyd.channel.counters().answers == 1  # only the same message answers the request
     cyd.receives(first)
     assert cyd.channel.counters().answers == 0
     assert not cyd.tick(10_000)

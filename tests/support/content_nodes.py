@@ -1,4 +1,4 @@
-"""Nodes with Codex' REST API for tests: the server in a separate process, and a scripted one on a real socket."""
+"""Nodes with Codex' REST API for tests: the server in a thread or a process, and a scripted one on a real socket."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from aiohttp import web
+from content_child import OWN_HOST, OWN_NAME
 from folders import SUPPORT
 from waiting import LIMIT_S
 
@@ -36,19 +38,26 @@ _LINK_SIZE_BYTES = 16_384
 Body = Callable[[web.StreamResponse], Awaitable[None]]
 
 
-class ServedContent:
+@dataclass
+class ContentNode:
+    """A node at a URL."""
+
+    url: str
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2])
+
+
+class ServedContent(ContentNode):
     """The server of this package in a separate process."""
 
     def __init__(self, folder: Path, *upstream: str) -> None:
         command = [sys.executable, str(CHILD), "serve", str(folder), *upstream]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
-        self.url = self.process.stdout.readline().strip()
+        super().__init__(self.process.stdout.readline().strip())
         assert self.url, "it did not start"
-
-    @property
-    def port(self) -> int:
-        return int(self.url.rpartition(":")[2])
 
     def highest_memory_mb(self) -> float:
         fields = Path(f"/proc/{self.process.pid}/status").read_text().split("VmHWM:")[1]
@@ -56,6 +65,13 @@ class ServedContent:
 
     def kill(self) -> None:
         self.process.kill()
+        self._ended()
+
+    def stop(self) -> None:
+        self.process.terminate()
+        self._ended()
+
+    def _ended(self) -> None:
         self.process.wait()
         assert self.process.stdout is not None
         self.process.stdout.close()
@@ -67,7 +83,26 @@ def served(folder: Path, *upstream: str) -> Iterator[ServedContent]:
     try:
         yield node
     finally:
-        node.kill()
+        node.stop()
+
+
+@contextmanager
+def served_in_thread(folder: Path) -> Iterator[ContentNode]:
+    """Serve a store in a thread of this process, under the same names as a process does."""
+    started: Future[tuple[str, Callable[[], object]]] = Future()
+
+    async def serve() -> None:
+        ended, loop = asyncio.Event(), asyncio.get_running_loop()
+        async with ContentServer(store, names=[OWN_NAME, f"{OWN_HOST}:81"]) as server:
+            started.set_result((server.url, lambda: loop.call_soon_threadsafe(ended.set)))
+            await ended.wait()
+
+    with ContentStore.open(folder) as store, ThreadPoolExecutor(1) as pool:
+        running = pool.submit(asyncio.run, serve())
+        url, end = started.result(LIMIT_S)
+        yield ContentNode(url)
+        end()
+        running.result(LIMIT_S)
 
 
 @asynccontextmanager
@@ -230,7 +265,7 @@ async def all_running(*nodes: ScriptedNode) -> AsyncIterator[list[str]]:
 
 
 def ask(
-    node: ServedContent, method: str, route: str, body: bytes | None = None, **headers: str
+    node: ContentNode, method: str, route: str, body: bytes | None = None, **headers: str
 ) -> tuple[int, dict[str, str], bytes]:
     """Send a request without the client. Return status, headers and body."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -240,7 +275,7 @@ def ask(
         return answer.status, dict(answer.headers), answer.read()
 
 
-def put(node: ServedContent, data: bytes, **headers: str) -> str:
+def put(node: ContentNode, data: bytes, **headers: str) -> str:
     status, _, text = ask(node, "POST", "/data", data, **headers)
     assert status == 200, text
     return text.decode()

@@ -277,14 +277,11 @@ class DatasetManifest:
             raise ArchiveError(
                 f"manifest too large: {len(data)} bytes, the maximum is {limits.MAX_MANIFEST_SIZE_BYTES}"
             )
-        try:
-            fields = _read_fields(data)
-            for manifest_format in ManifestFormat:
-                manifest = cls._from_fields(fields, manifest_format)
-                if manifest is not None and manifest.encode() == data:
-                    return manifest
-        except UnicodeDecodeError as error:
-            raise ArchiveError(f"invalid manifest: {error}") from None
+        fields = _read_fields(data)
+        for manifest_format in ManifestFormat:
+            manifest = cls._from_fields(fields, manifest_format)
+            if manifest is not None and manifest.encode() == data:
+                return manifest
         raise ArchiveError(
             "invalid manifest: unknown format (known: codex, logos1, logos2), or the manifest of an erasure coded "
             "dataset"
