@@ -22,7 +22,7 @@ test test-all coverage: export TMPDIR := $(MEMORY)
 endif
 
 # Java's classes of Spark, half of the work of a small job.
-$(CLASSES): $(READY)
+$(CLASSES): $(READY) tests/support/class_archive.py
 	$(BIN)/python tests/support/class_archive.py $@
 
 # Every promise once: some minutes. Four at a time on two cores, because some wait. Java need not optimize what runs
