@@ -22,14 +22,14 @@ test test-all explore coverage: export TMPDIR := $(MEMORY)
 endif
 
 # Java's classes of Spark, half of the work of a small job.
-$(CLASSES): $(READY)
+$(CLASSES): $(READY) tests/support/class_archive.py
 	$(BIN)/python tests/support/class_archive.py $@
 
-# Every promise once: some minutes. Three at a time on two cores, because some wait. Java need not optimize what runs
+# Every promise once: some minutes. Four at a time on two cores, because some wait. Java need not optimize what runs
 # for seconds.
 test: export SPARK_SUBMIT_OPTS := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 test: $(READY)
-	$(BIN)/pytest -n 3 --dist worksteal --tier short
+	$(BIN)/pytest -n 4 --dist worksteal --tier short
 
 # Five at a time, whatever the cores: most wait for a clock, a peer or a torrent. A file is run by one process, so that
 # what its tests share, as Spark, starts once.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from itertools import accumulate, chain
 from typing import Any, Final, NamedTuple
 
@@ -22,7 +23,6 @@ END_MS: Final = 253_402_300_800_000
 
 _HEX_DIGITS: Final = 2 * HASH_SIZE_BYTES
 _HASHES: Final = pa.list_(pa.field("element", pa.string()))
-_NAMES: Final = pa.array([TYPE_NAMES.get(number) for number in range(max(TYPE_NAMES) + 1)])
 _MICROSECONDS: Final = pa.timestamp("us")
 
 
@@ -93,8 +93,14 @@ def _hashes(lists: Sequence[Sequence[bytes]]) -> pa.Array:
     return pa.ListArray.from_arrays(offsets, _hex(chain.from_iterable(lists)), type=_HASHES)
 
 
+@cache
+def _type_names() -> pa.Array:
+    """Return the names of the types of post, by number. With the first array, PyArrow imports Pandas."""
+    return pa.array([TYPE_NAMES.get(number) for number in range(max(TYPE_NAMES) + 1)])
+
+
 def _types(numbers: list[int | None]) -> pa.Array:
-    return pc.take(_NAMES, pa.array(numbers, pa.int8()))
+    return pc.take(_type_names(), pa.array(numbers, pa.int8()))
 
 
 def _times(timestamps_ms: list[int]) -> pa.Array:

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from compose_spec import PyCompose
 from folders import ROOT
 from serving import HERE, KEY, Served, environment, fetch, own_host
 from waiting import LIMIT_S, wait_until
@@ -63,6 +62,8 @@ def test_the_health_check_is_right_even_behind_a_proxy(tmp_path: Path) -> None:
 
 
 def test_the_compose_file_matches_its_schema_and_starts_a_peer(tmp_path: Path) -> None:
+    from compose_spec import PyCompose  # takes longer to import than most test files
+
     text = (DEPLOY / "compose.yaml").read_text()
     known = re.sub(r"on-failure:\d+", "on-failure", text)  # the library lacks the number of retries
     PyCompose.from_yaml(known).validate()

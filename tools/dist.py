@@ -33,7 +33,8 @@ def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
 def built(folder: Path) -> tuple[Path, Path]:
     """Build the sdist, and from it the wheel. Return their paths."""
     shutil.rmtree(folder, ignore_errors=True)
-    run("build", "--outdir", folder).check_returncode()
+    # uv creates the two environments of the build in a fraction of pip's time.
+    run("build", "--installer", "uv", "--outdir", folder).check_returncode()
     [sdist], [wheel] = folder.glob("*.tar.gz"), folder.glob("*.whl")
     if EXTENSION not in zipfile.ZipFile(wheel).namelist():
         raise SystemExit(f"{wheel}: {EXTENSION} is missing. Install a C compiler and Python's headers.")

@@ -18,6 +18,7 @@ ENOUGH = 4.5
 ESCAPE, ENTER, DOWN = "\x1b[27u", "\r", "\x1b[B"
 F1, F3, F7 = "\x1bOP", "\x1bOR", "\x1b[18~"
 PEOPLE = [Person(f"of all colours {number}") for number in range(16)]
+OPEN, FOLDED = "▾ 2 other channels", "▸ 2 other channels"
 NOT_SURE = "\U0001f44d\U0001f3fd" * 3
 """Emoji whose width differs between terminals, so the client moves the cursor around it."""
 
@@ -98,10 +99,14 @@ def walk(looks: CheckedClient, marked: str) -> Iterator[str]:
 
 
 def unfold(looks: CheckedClient) -> None:
-    """Show the other channels. An earlier walk may have shown them: then they are hidden first."""
-    if "#elsewhere" in looks.sees.text:
+    """Show the other channels. An earlier walk may have shown them: then they are hidden first.
+
+    Their line has the state. While the list is drawn again, the screen may lack the line and the channels.
+    """
+    wait_until(lambda: FOLDED in looks.sees.text or OPEN in looks.sees.text, lambda: looks.sees.text)
+    if OPEN in looks.sees.text:
         looks.client.press(F7)
-        wait_until(lambda: "#elsewhere" not in looks.sees.text, lambda: looks.sees.text)
+        looks.sees.shows(FOLDED)
     looks.press(F7, "#elsewhere")
 
 

@@ -6,7 +6,7 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ def connected(tmp_path: Path, serving: Serving, **more: str) -> tuple[Served, Se
     """Start a node and one that stays connected to it."""
     one = serving(tmp_path / "a", "--create", "--listen", HERE, **more)
     two = serving(tmp_path / "b", "--create", "--connect", one.address, **more)
+    wait_until(lambda: one.logged("connected"))
     wait_until(lambda: asked(one, "peers"))
     return one, two
 
@@ -182,6 +183,17 @@ def test_a_ban_also_prevents_outgoing_connections(tmp_path: Path, serving: Servi
     wait_until(lambda: asked(two, "peers"))
 
 
+@pytest.fixture(scope="module")
+def without_peers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """Yield a node without peers and bans, for all requests that must have no effect."""
+    one = Served(tmp_path_factory.mktemp("without-peers") / "a", "--create", "--listen", HERE)
+    assert one.address
+    yield one
+    assert one.stop() == 0
+    assert one.process.stdout is not None
+    one.process.stdout.close()
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
@@ -196,15 +208,13 @@ def test_a_ban_also_prevents_outgoing_connections(tmp_path: Path, serving: Servi
     ],
 )
 def test_invalid_requests_result_in_status_2_without_effect(
-    tmp_path: Path, serving: Serving, arguments: list[str], reason: str
+    without_peers: Served, arguments: list[str], reason: str
 ) -> None:
-    one = serving(tmp_path / "a", "--create", "--listen", HERE)
-    assert one.address
-    found = cablestore("peers", *arguments, store=one.store)
+    found = cablestore("peers", *arguments, store=without_peers.store)
     assert found.returncode == 2
     assert reason in found.stderr
-    assert asked(one, "peers", "bans") == []
-    assert not (one.store / "bans.json").exists()
+    assert asked(without_peers, "peers", "bans") == []
+    assert not (without_peers.store / "bans.json").exists()
 
 
 def test_notes_are_wrapped_only_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:

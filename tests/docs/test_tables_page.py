@@ -10,9 +10,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import duckdb
-import pandas as pd
-import polars as pl
 import pyarrow.parquet as pq
 import pytest
 from documents import blocks
@@ -138,17 +135,26 @@ COMMUNITIES: dict[str, tuple[Post, ...]] = {
 }
 
 
+# Readers are imported by the tests that use them: every process of a run imports this file.
+
+
 def of_duckdb(place: Path) -> dict[str, str]:
+    import duckdb
+
     with duckdb.connect() as connection:
         found = connection.execute(f"DESCRIBE FROM '{place}/**/*.parquet'").fetchall()
     return {row[0]: row[1] for row in found}
 
 
 def of_polars(place: Path) -> dict[str, str]:
+    import polars as pl
+
     return {name: str(kind) for name, kind in pl.read_parquet(place).schema.items()}
 
 
 def of_pandas(place: Path) -> dict[str, str]:
+    import pandas as pd
+
     return {str(name): str(kind) for name, kind in pd.read_parquet(place).dtypes.items()}
 
 
@@ -202,6 +208,8 @@ def test_any_community_has_the_same_columns_and_answers(
     year: ModuleType,
 ) -> None:
     """In every reader, the columns do not depend on the posts, and every query of the page runs."""
+    import duckdb
+
     small = write_small(community)
     for (name, reader), expected in columns.items():
         assert reader(small / "tables" / name) == expected, (name, reader)

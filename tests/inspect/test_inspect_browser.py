@@ -17,7 +17,6 @@ from waiting import LIMIT_S, wait_until
 from cablestore import CableStore, StoreOptions
 from cablestore.moderation import UserRole
 
-playwright = pytest.importorskip("playwright.sync_api", reason="pip install playwright")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 AXE = Path(os.environ.get("CABLESTORE_NODE_MODULES", "node_modules")) / "axe-core" / "axe.min.js"
 SIZES = {390: 844, 820: 1180, 1440: 900}
@@ -31,6 +30,8 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
+    """Yield a browser. Playwright is imported here, because every process of a run imports this file."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="pip install playwright")
     with playwright.sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield browser

@@ -8,9 +8,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import duckdb
-import pandas as pd
-import polars as pl
 import pyarrow.parquet as pq
 import pytest
 from exporting import export, forge, in_memory
@@ -65,7 +62,12 @@ def plain(rows: Rows) -> Rows:
     return in_order(found)
 
 
+# Readers are imported by the tests that use them: every process of a run imports this file.
+
+
 def _plain(value: Any) -> Any:
+    import pandas as pd
+
     if isinstance(value, pd.Timestamp):
         return value.to_pydatetime()
     if isinstance(value, list) or hasattr(value, "tolist"):
@@ -74,17 +76,23 @@ def _plain(value: Any) -> Any:
 
 
 def of_duckdb(folder: Path, table: str) -> Rows:
+    import duckdb
+
     with duckdb.connect() as connection:
         output = connection.execute(f"SELECT * FROM '{folder / table}/**/*.parquet'")
         return [dict(zip([column[0] for column in output.description], row, strict=True)) for row in output.fetchall()]
 
 
 def of_pandas(folder: Path, table: str) -> Rows:
+    import pandas as pd
+
     found: Rows = pd.read_parquet(folder / table).astype(object).to_dict("records")
     return found
 
 
 def of_polars(folder: Path, table: str) -> Rows:
+    import polars as pl
+
     return pl.read_parquet(f"{folder / table}/**/*.parquet").to_dicts()
 
 

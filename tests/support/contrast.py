@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Final, NamedTuple
 
 import pyte
@@ -45,6 +46,7 @@ def _cell(drawn: pyte.screens.Char, palette: str) -> Cell:
     return Cell(drawn.data, back, front) if drawn.reverse else Cell(drawn.data, front, back)
 
 
+@cache
 def _rgb(colour: str, palette: str, *, is_back: bool) -> Rgb:
     if colour == "default":  # light on dark
         colour = "black" if is_back else "white"
@@ -55,6 +57,7 @@ def _rgb(colour: str, palette: str, *, is_back: bool) -> Rgb:
     return number >> 16, number >> 8 & 0xFF, number & 0xFF
 
 
+@cache
 def contrast(one: Rgb, other: Rgb) -> float:
     """Return the contrast of two colours."""
     darker, lighter = sorted((_luminance(one), _luminance(other)))

@@ -19,7 +19,7 @@ from clock import StandingLoop
 from history import NOW_MS
 from hypothesis import strategies as st
 from people import ANN, START_MS, raws
-from waiting import LIMIT_S
+from waiting import LIMIT_S, pause_s
 
 from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Identity, Post, StoreOptions
 from cablestore.errors import DecodeError, NodeError
@@ -97,11 +97,12 @@ async def until(is_so: Callable[[], object], otherwise: Callable[[], object] = s
     """Wait for a condition, like `wait_until` outside of a loop, also if the test moves the loop's clock."""
     end_s = time.monotonic() + LIMIT_S
     while True:
+        begin_s = time.monotonic()
         found = is_so()
         if await found if isawaitable(found) else found:
             return
-        assert time.monotonic() < end_s, f"nothing after {LIMIT_S} s\n{otherwise()}"
-        await asyncio.to_thread(time.sleep, 0.01)
+        assert begin_s < end_s, f"nothing after {LIMIT_S} s\n{otherwise()}"
+        await asyncio.to_thread(time.sleep, pause_s(begin_s))
 
 
 async def every(things: Iterable[T], is_so: Callable[[T], object]) -> None:

@@ -29,7 +29,8 @@ from cablestore.protocol.message import (
 
 CHANNEL = "default"
 AT_ONCE = 256
-TEXT_SIZE_BYTES = 2_000
+TEXT_SIZE_BYTES = 4_000
+"""Almost the maximum, so that few signatures fill a quota."""
 
 
 class Stranger:

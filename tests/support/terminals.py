@@ -168,6 +168,7 @@ class Screen:
         self._screen = pyte.Screen(*terminal.size)
         self._stream = pyte.ByteStream(self._screen)
         self._read = 0
+        self._text = "\n".join(self._screen.display)
 
     @property
     def text(self) -> str:
@@ -177,10 +178,12 @@ class Screen:
         last = found.rfind(b"\x1b", self._read)
         # A frame or a sequence may be incomplete.
         end = begins if begins > ends else last if last > len(found) - 32 else len(found)
-        # pyte takes the sequences of kitty's keyboard protocol for text.
-        self._stream.feed(re.sub(rb"\x1b\[[<>=][0-9;]*[a-z]", b"", found[self._read : end]))
+        if end > self._read:  # pyte takes milliseconds for the lines, and most waits read them without new output
+            # pyte takes the sequences of kitty's keyboard protocol for text.
+            self._stream.feed(re.sub(rb"\x1b\[[<>=][0-9;]*[a-z]", b"", found[self._read : end]))
+            self._text = "\n".join(self._screen.display)
         self._read = end
-        return "\n".join(self._screen.display)
+        return self._text
 
     @property
     def drawn(self) -> pyte.Screen:

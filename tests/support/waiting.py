@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 
 LIMIT_S: Final = 300
 _POLL_S: Final = 0.01
+_MAX_POLL_S: Final = 0.1
 
 T = TypeVar("T")
 
@@ -21,9 +22,19 @@ def wait_until(is_so: Callable[[], T], otherwise: Callable[[], object] | str = "
     Fails after LIMIT_S with `otherwise` in the message.
     """
     end = time.monotonic() + LIMIT_S
-    while not (found := is_so()):
-        if time.monotonic() > end:
+    while True:
+        begin_s = time.monotonic()
+        if found := is_so():
+            return found
+        if begin_s > end:
             what = otherwise if isinstance(otherwise, str) else otherwise()
             raise AssertionError(f"nothing after {LIMIT_S} s: {what or is_so}")
-        time.sleep(_POLL_S)
-    return found
+        time.sleep(pause_s(begin_s))
+
+
+def pause_s(begin_s: float) -> float:
+    """Return the pause after a check that began at this time.
+
+    It is as long as the check: some conditions run commands, and what they wait for needs the processor too.
+    """
+    return min(max(_POLL_S, time.monotonic() - begin_s), _MAX_POLL_S)
