@@ -1,4 +1,4 @@
-"""The stages of `cablestore demo` on small logs, without Spark's Java: this process runs the tasks of the reindexing."""
+"""The stages of `cablestore demo` on small logs."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ import pytest
 from irc_logs import laid
 
 pytest.importorskip("pyspark")
-
-from spark_here import spark_here
 
 from cablestore import CableStore
 
@@ -31,9 +29,9 @@ def logs(tmp_path: Path) -> Path:
     return tmp_path / "logs"
 
 
+@pytest.mark.thorough
 def test_each_stage_reports_its_result(run: Run, logs: Path, tmp_path: Path) -> None:
-    with spark_here():
-        status, output, errors = run("demo", "--logs", logs, "--keep", tmp_path / "kept", "--json")
+    status, output, errors = run("demo", "--logs", logs, "--keep", tmp_path / "kept", "--json")
     assert status == 0, errors
     stages = [json.loads(line) for line in output.splitlines()]
     results = {stage["stage"]: stage["result"] for stage in stages}
@@ -67,9 +65,9 @@ def test_each_stage_reports_its_result(run: Run, logs: Path, tmp_path: Path) -> 
     assert found[10].startswith(f"{total} posts, ")
 
 
+@pytest.mark.thorough
 def test_the_demo_prints_messages_answers_and_its_summary(run: Run, logs: Path, tmp_path: Path) -> None:
-    with spark_here():
-        status, output, errors = run("demo", "--logs", logs)
+    status, output, errors = run("demo", "--logs", logs)
     assert status == 0, errors
     lines = [" ".join(line.split()) for line in output.splitlines()]
     assert "1. import logs" in lines

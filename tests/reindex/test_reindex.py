@@ -147,7 +147,6 @@ def test_reindexing_has_the_rows_of_storing_and_of_a_rebuild(
             assert logged == Model(posts).live.keys()
 
 
-@pytest.mark.thorough
 def test_a_new_store_from_overlapping_exports(run: Run, exports: list[Path], tmp_path: Path, expected: str) -> None:
     result = run("reindex", *exports, "--out", tmp_path / "store", "--json")
     said = json_of(result)
@@ -173,7 +172,6 @@ def test_a_new_store_from_overlapping_exports(run: Run, exports: list[Path], tmp
 # --- an existing store ---------------------------------------------------------------------------
 
 
-@pytest.mark.thorough
 def test_changes_since_the_export_are_added(run: Run, tmp_path: Path) -> None:
     """Later posts, deletions of exported posts, discards, local-only posts and the identity are kept."""
     path = tmp_path / "store"
@@ -316,7 +314,7 @@ def damage(segment: Path) -> None:
     segment.write_bytes(data)
 
 
-@pytest.mark.thorough
+@pytest.mark.thorough("tombstones-000000.seg")
 @pytest.mark.parametrize("segment", ["posts-000001.seg", "tombstones-000000.seg"])
 def test_a_damaged_segment_stops_the_job_or_is_omitted_and_named(
     run: Run, exports: list[Path], tmp_path: Path, segment: str
@@ -367,7 +365,6 @@ def changed_catalog() -> Catalog:
     return Catalog(tuple(changed if view is MESSAGES else view for view in CATALOG.views))
 
 
-@pytest.mark.thorough
 def test_single_views_are_rebuilt_and_all_other_rows_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "store"
     store_at(path, POSTS)
@@ -421,7 +418,6 @@ def test_single_views_need_an_unchanged_store(run: Run, exports: list[Path], tmp
 # --- verify ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.thorough
 def test_verify_reports_missing_extra_and_different_rows(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "store"
     store_at(path, POSTS)
@@ -526,7 +522,6 @@ def tombstone_of(target: Post, deletion: Post) -> Tombstone:
 # --- resuming --------------------------------------------------------------------------------------
 
 
-@pytest.mark.thorough
 def test_finished_work_is_kept_and_reused(exports: list[Path], tmp_path: Path, expected: str) -> None:
     work = tmp_path / "work"
     reindex(exports, tmp_path / "one", work=work, keep_work=True)
