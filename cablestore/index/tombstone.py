@@ -123,7 +123,7 @@ class Tombstone:
     def decode(cls, target: bytes, author: bytes, value: bytes) -> Self:
         """Decode the result of `encode`. Raises CorruptStoreError."""
         match unpack(value):
-            case [int() as at, bytes() as by, bones, *more] if len(more) <= 1:
+            case [int() as at, bytes() as by, bones, *more]:
                 skeleton, later = _skeleton_of(bones), _later_of(more)
                 if later is not None and (skeleton is not None or bones is None):
                     return cls(target, author, at, by, skeleton, later)
