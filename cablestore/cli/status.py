@@ -132,8 +132,12 @@ def _size(size_bytes: int | None) -> str:
 
 def duration_since(since_ms: int) -> str:
     """Return the time since a moment in the two largest units, such as 3d 4h."""
-    passed_s = max(0, int(time.time() - since_ms / 1000))
-    days, rest_s = divmod(passed_s, _DAY_S)
+    return two_units(int(time.time() - since_ms / 1000))
+
+
+def two_units(passed_s: int) -> str:
+    """Return a duration in its two largest units. A negative duration is "0s"."""
+    days, rest_s = divmod(max(0, passed_s), _DAY_S)
     hours, minutes, seconds = rest_s // 3600, rest_s % 3600 // 60, rest_s % 60
     for large, small, text in ((days, hours, "{}d {}h"), (hours, minutes, "{}h {}m"), (minutes, seconds, "{}m {}s")):
         if large:
