@@ -298,6 +298,7 @@ def test_a_window_lists_the_mentions_of_all_cabals() -> None:
         assert app.place == (0, "garden")
         await press(app, pilot, "f5")
         assert app.place == (1, "kitchen")
+        await until(pilot, lambda: not second.read_state("kitchen").unread)
         await press(app, pilot, "f5")
         assert "No other channel has unread messages" in shown(app)
         await press(app, pilot, "f3")
