@@ -107,8 +107,10 @@ def test_typed_and_pasted_text_is_signed_unchanged(start_chat: Start, tmp_path: 
 def test_a_paste_is_rejected_after_the_keys_before_it(start_chat: Start, tmp_path: Path) -> None:
     """The notice stays, although the keys take longer than the paste."""
     client, sees = start_on(start_chat, tmp_path, lambda store: store.join("garden"))
-    client.write(b"ab" * 600 + b"\r" + pasted(b"x" * (9 * MAX_TYPED)))
+    client.write(b"ab" * 2_000 + b"\r" + pasted(b"x" * (9 * MAX_TYPED)))
     sees.shows("too long")
+    wait_until(lambda: "abab" in sees.text and "Write a message" in sees.text, lambda: sees.text)  # the keys were sent
+    assert "too long" in sees.text
     client.press("sent\r")
     wait_until(lambda: "too long" not in sees.text)
     assert client.end(CTRL_Q) == 0
