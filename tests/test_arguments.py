@@ -31,7 +31,7 @@ ID = bytes(range(32))
         ({"digest": None}, "32 bytes, got None"),
         ({"channel": b"c"}, "a str, got bytes of 1 bytes. Decode bytes first"),
         ({"channel": 5}, "a str, got 5 (int)"),
-        ({"value": "x"}, "bytes, got 'x' (str). Encode a str first, or use bytes.fromhex for hex digits"),
+        ({"value": "x"}, "bytes, got a str of 1 characters. Encode a str first, or use bytes.fromhex for hex digits"),
         ({"value": memoryview(b"x")}, "bytes, got memoryview of 1 bytes. Use bytes(value)"),
         ({"value": 5}, "bytes, got 5 (int)"),
         ({"sync": 1}, "True or False, got 1 (int)"),

@@ -135,6 +135,7 @@ def test_messages_are_chosen_by_keys() -> None:
     drive(run, with_history())
 
 
+@pytest.mark.thorough
 def test_arriving_messages_do_not_move_the_view() -> None:
     """They are read again where the view is, and shown at the end."""
     store = with_history()
@@ -171,6 +172,7 @@ def badge(app: ChatApp, channel: str) -> str:
     return " ".join(found[1:])
 
 
+@pytest.mark.thorough
 def test_a_line_precedes_messages_that_arrived_in_another_channel() -> None:
     store, line = new_store(), "unread messages"
     for channel in ("garden", "shed"):
@@ -272,6 +274,7 @@ def test_a_message_is_hidden_and_shown_again_by_its_menu() -> None:
     drive(run, store)
 
 
+@pytest.mark.thorough
 def test_a_window_lists_the_mentions_of_all_cabals() -> None:
     first, second = new_store(), new_store("bob")
     for store, channel, text in ((first, "garden", "ann: the rake"), (second, "kitchen", "bob: tea?")):

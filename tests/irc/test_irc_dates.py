@@ -196,9 +196,9 @@ def test_years_and_marks_in_paths() -> None:
         ("irc.libera.&ops.weechatlog", Conversation("libera", "&ops", True, True)),
         ("given/OFTC-#garden.log", Conversation("oftc", "garden", True, True)),
         ("given/znc-#garden.log", Conversation("", "garden", True)),
-        ("given/work/#garden/2013-01-07.log", Conversation("work", "garden", True)),
+        ("given/office/#garden/2013-01-07.log", Conversation("office", "garden", True)),
         ("given/Libera.Chat/2013/#garden.log", Conversation("libera", "garden", True, True)),
-        ("given/work/users/#garden.log", Conversation("", "garden", True)),
+        ("given/office/users/#garden.log", Conversation("", "garden", True)),
         ("given/#garden.log", Conversation("", "garden", True)),
         ("given/garden.log", Conversation("", "garden", False)),
     ],
@@ -214,7 +214,7 @@ def test_the_channel_of_the_lines_is_the_name() -> None:
 
 def test_a_network_above_the_given_path_must_be_known() -> None:
     assert conversation_of(PurePath("/libera/#a.log"), PurePath("/libera/#a.log"), "").network == "libera"
-    assert conversation_of(PurePath("/work/#a.log"), PurePath("/work/#a.log"), "").network == ""
+    assert conversation_of(PurePath("/logs/#a.log"), PurePath("/logs/#a.log"), "").network == ""
 
 
 def test_private_conversations() -> None:

@@ -66,7 +66,7 @@ def within(layout: str, hops: int, count: int = 5) -> set[int]:
     return {hop for hop in range(hops + 1) if hop < count} | around
 
 
-@pytest.mark.thorough("ring-16")
+@pytest.mark.thorough("line-16", "ring-1", "ring-16")
 @pytest.mark.parametrize("ttl", [0, 1, 2, 16])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_all_within_ttl_hops_answer_and_no_other_node_is_requested(layout: str, ttl: int) -> None:
@@ -91,6 +91,7 @@ def test_all_within_ttl_hops_answer_and_no_other_node_is_requested(layout: str, 
     run(main())
 
 
+@pytest.mark.thorough("line-1", "line-5", "line-9", "ring-1", "ring-3", "ring-9")
 @pytest.mark.parametrize("limit", [1, 3, 5, 9])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_limit_applies_to_all_answers_together(layout: str, limit: int) -> None:

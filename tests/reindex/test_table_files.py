@@ -146,6 +146,7 @@ def test_a_store_without_deletions_has_empty_tables(tmp_path: Path) -> None:
     assert of_pandas(tmp_path / "tables", "messages") == []
 
 
+@pytest.mark.thorough
 def test_an_interrupted_run_continues(posts: list[Post], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Finished tables are kept, unfinished ones are written again, and their old files are removed."""
     source, out = export(posts[:80], tmp_path / "export", LEGACY).folder, tmp_path / "tables"
