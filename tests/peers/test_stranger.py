@@ -66,12 +66,12 @@ def test_a_stranger_without_a_rate_fills_only_its_share_of_the_disk(tmp_path: Pa
     assert node.address
     assert cablestore("join", "default", store=node.store).returncode == 0
     with stranger(node.address, "127.0.0.9") as sent:
-        wait_until(lambda: sent() and node.metric("cablestore_rejected_posts_total", reason="quota") > 500)
+        wait_until(lambda: sent() and node.metric("cablestore_rejected_posts_total", reason="quota") > 1_000)
         post = cablestore("post", "default", "honestly", "--json", store=honest.store)
         assert post.returncode == 0, post.stderr
         wait_until(lambda: arrived(node, "honestly"))
         rejected = node.metric("cablestore_rejected_posts_total", reason="quota")
-        wait_until(lambda: sent() and node.metric("cablestore_rejected_posts_total", reason="quota") > rejected + 500)
+        wait_until(lambda: sent() and node.metric("cablestore_rejected_posts_total", reason="quota") > rejected + 1_000)
         assert store_size_bytes(node) < 2 * QUOTA_BYTES  # a compaction writes a second copy first
         assert memory_bytes(node) < MEMORY_BYTES
         assert cablestore("post", "default", "written at home", store=node.store).returncode == 0

@@ -29,8 +29,7 @@ from cablestore.protocol.message import (
 
 CHANNEL = "default"
 AT_ONCE = 256
-TEXT_SIZE_BYTES = 4_000
-"""Almost the maximum, so that few signatures fill a quota."""
+TEXT_SIZE_BYTES = 2_000
 
 
 class Stranger:
