@@ -125,7 +125,7 @@ class Quota:
         if not self.is_limited or self._folder is None:
             self._set(QuotaState.OFF, None)
             return
-        folder = self._folder
+        folder, queued_size_bytes = self._folder, self._writes.queued_size_bytes
         usage = await beside_loop(
             lambda: disk_usage(folder, omitted=SEARCH_FILES)
         )  # the index grows when somebody searches
@@ -134,7 +134,8 @@ class Quota:
         most, least = self._limits
         rooms = [most - usage.store_size_bytes] if most else []
         rooms += [usage.free_size_bytes - least] if least else []
-        room = min(rooms) - self._writes.queued_size_bytes
+        # The measured size may lack posts that were waiting before, or were accepted meanwhile.
+        room = min(rooms) - queued_size_bytes - self._accepted_bytes
         is_known = self._measured_s < self._joined_read_s + limits.QUOTA_MEASURED_EVERY_S
         if room <= self._limits.margin_bytes and self._chosen is None and not is_known:
             self._joined, self._joined_read_s = await self._joined_channels(), self._measured_s

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -210,6 +211,26 @@ async def test_a_state_ends_when_a_reserve_is_free() -> None:
             await quota.measure()
             assert (quota.state, quota.room_bytes) == ("off", None)
             assert not quota.rejects(other, None, NOW_MS)
+            await net.stop(node)
+
+
+@on_loop
+async def test_posts_that_wait_or_arrive_during_a_measurement_use_room() -> None:
+    with on_disk() as store:
+        async with network() as net:
+            node = await net.add(store, replace(QUICK, max_store_size_bytes=100_000_000))
+            quota, writes = node.parts.quota, node.parts.context.writes
+            await quota.measure()
+            before = quota.room_bytes or 0
+            writes.queued_size_bytes += 70_000  # as if they were written before the folder is measured
+            measuring = asyncio.ensure_future(quota.measure())
+            await asyncio.sleep(0)
+            writes.queued_size_bytes -= 70_000
+            quota.accept(3, 12_000)
+            await measuring
+            assert quota.room_bytes == before - 70_000 - 15_000
+            await quota.measure()
+            assert quota.room_bytes == before
             await net.stop(node)
 
 
