@@ -68,6 +68,7 @@ def with_history() -> CableStore:
     return store
 
 
+@pytest.mark.thorough
 def test_keys_move_between_the_ends_of_a_long_channel() -> None:
     async def run(app: ChatApp, pilot: Pilot) -> None:
         rows = app.messages.size.height

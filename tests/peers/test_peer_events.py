@@ -30,7 +30,8 @@ from cablestore.peers.peer_events import PeerWatchers
 from cablestore.protocol.crypto import exchange_public_key
 from cablestore.store.options import system_clock_ms
 
-IN_STEP = replace(QUICK, reconciles=True, reconcile_every_s=0.05)
+IN_STEP = replace(QUICK, reconciles=True, reconcile_every_s=0.05, reconcile_delay_ms=20)
+"""Settings with which peers compare again at once if a store changed during a comparison."""
 
 
 def shown(peers: dict[int, Peer], event: PeerEvent) -> None:

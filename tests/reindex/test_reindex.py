@@ -314,7 +314,7 @@ def damage(segment: Path) -> None:
     segment.write_bytes(data)
 
 
-@pytest.mark.thorough("tombstones-000000.seg")
+@pytest.mark.thorough
 @pytest.mark.parametrize("segment", ["posts-000001.seg", "tombstones-000000.seg"])
 def test_a_damaged_segment_stops_the_job_or_is_omitted_and_named(
     run: Run, exports: list[Path], tmp_path: Path, segment: str
@@ -522,6 +522,7 @@ def tombstone_of(target: Post, deletion: Post) -> Tombstone:
 # --- resuming --------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_finished_work_is_kept_and_reused(exports: list[Path], tmp_path: Path, expected: str) -> None:
     work = tmp_path / "work"
     reindex(exports, tmp_path / "one", work=work, keep_work=True)
