@@ -19,6 +19,7 @@ from cablestore.backup import BackupReport, backup, read_backup, restore, verify
 from cablestore.errors import ArgumentError, BackupError, OpenError, StoreLockedError
 from cablestore.files import folder_of
 from cablestore.index.header import RESTORING, peek
+from cablestore.index.packing import pack
 from cablestore.sds import causal_log
 from cablestore.store.closed import ClosedStore
 
@@ -359,10 +360,15 @@ def test_damage_is_detected_and_a_full_backup_repairs_it(tmp_path: Path) -> None
 
 def test_a_row_that_exceeds_the_limit_of_readers_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with opened(tmp_path / "store") as store:
-        store.ingest(raws(ANN.text("default", "x" * 500)))
-        monkeypatch.setattr(limits, "MAX_SEGMENT_BLOCK_SIZE_BYTES", 500)
-        with pytest.raises(BackupError, match="are too large: the maximum in a backup is 500 bytes"):
+        post = ANN.text("default", "x" * 500)
+        store.ingest([post.raw])
+        size_bytes = len(pack([post.raw]))
+        monkeypatch.setattr(limits, "MAX_SEGMENT_BLOCK_SIZE_BYTES", size_bytes - 1)
+        with pytest.raises(BackupError, match=f"are too large: the maximum in a backup is {size_bytes - 1} bytes"):
             backup(store, tmp_path / "backup")
+        monkeypatch.setattr(limits, "MAX_SEGMENT_BLOCK_SIZE_BYTES", size_bytes)
+        backup(store, tmp_path / "backup")
+        assert verify_backup(tmp_path / "backup")[1] == []
 
 
 # --- rejections -----------------------------------------------------------------------------------

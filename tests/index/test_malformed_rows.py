@@ -299,6 +299,8 @@ def test_a_local_row_with_fields_of_other_types_is_damaged() -> None:
     key = local.local_key(local.CONSENT, KEY_HEX + b"!" + SORT_TIME)
     for size in (32, 34):
         rejects(lambda value: decode_consent((key, value)), bytes(size))
+    with pytest.raises(CorruptStoreError, match=f"the local row consent!{KEY.hex()}!"):
+        decode_consent((key, b""))
 
 
 def test_a_damaged_number_of_a_local_row_counts_as_0() -> None:
