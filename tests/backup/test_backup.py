@@ -301,6 +301,24 @@ def test_all_posts_are_written_again_after_many_arrivals(tmp_path: Path, monkeyp
         assert found == [True, False, True]
 
 
+def test_all_posts_are_written_again_if_new_pieces_grow_too_large(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The limit is twice the size of the last full backup, and one piece more."""
+    out = tmp_path / "backup"
+    with opened(tmp_path / "store") as store:
+        store.ingest(raws(ANN.text("default", "x")))
+        backup(store, out)
+        store.ingest(raws(*(ANN.text("default", f"{number}") for number in range(3))))
+        backup(store, out)
+        last, found = read_backup(folder_of(out)), []
+        for more_bytes in (0, -1):
+            over_bytes = last.size_bytes("posts") - 2 * last.full_size_bytes
+            monkeypatch.setattr(limits, "BACKUP_POSTS_SIZE_BYTES", over_bytes + more_bytes)
+            found.append(backup(store, out).is_full)
+        assert found == [False, True]
+
+
 def test_a_store_reset_to_an_older_copy_is_backed_up_completely(tmp_path: Path) -> None:
     """An older copy of the folder has the same id, and then its arrival log continues differently."""
     path, out = tmp_path / "store", tmp_path / "backup"
