@@ -505,6 +505,8 @@ def test_a_partially_restored_folder_is_not_a_store(tmp_path: Path) -> None:
         for create in (False, True):
             with pytest.raises(OpenError, match=r"was interrupted\. Run `cablestore restore` again"):
                 CableStore.open(half, create=create)
+        with pytest.raises(OpenError, match="was interrupted"):
+            peek(half)
         require_equal(store, tmp_path / "backup", half)
     assert not (half / RESTORING).exists()
     (half / "STORE").unlink()
