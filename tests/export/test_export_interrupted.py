@@ -201,6 +201,16 @@ def test_an_export_restarts_if_a_finished_segment_is_lost_or_changed(tmp_path: P
     assert files_of(out) == files_of(tmp_path / "straight")
 
 
+def test_an_interrupted_export_that_others_could_read_becomes_private(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with stored(tmp_path / "store") as store:
+        with pytest.raises(KeyboardInterrupt):
+            store.export(out, progress=Interrupt(1), **SMALL)
+        out.chmod(0o755)
+        store.export(out, **SMALL)
+    assert out.stat().st_mode & 0o077 == 0
+
+
 def test_a_concurrent_export_to_the_same_folder_is_rejected(tmp_path: Path) -> None:
     with in_memory(LEGACY, some_posts()) as store:
 
