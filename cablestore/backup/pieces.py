@@ -86,7 +86,7 @@ class PieceWriter:
 
     def _put(self, kind: PieceKind, rows: list[Row], items: list[Any]) -> Piece:
         content = pack(items)
-        if len(content) >= limits.MAX_SEGMENT_BLOCK_SIZE_BYTES:
+        if len(content) > limits.MAX_SEGMENT_BLOCK_SIZE_BYTES:
             raise BackupError(
                 f"the rows from {rows[0][0][:80]!r} are too large: the maximum in a backup is "
                 f"{limits.MAX_SEGMENT_BLOCK_SIZE_BYTES} bytes. Remove the largest row first"

@@ -16,10 +16,9 @@ from typing import Any, Final, Self
 import blake3
 import msgpack
 
-from cablestore import zstd
+from cablestore import limits, zstd
 from cablestore.errors import ExportError
 from cablestore.files import ObjectFile, file_of, storage_errors
-from cablestore.limits import MAX_SEGMENT_BLOCK_SIZE_BYTES
 
 _CHUNK_SIZE_BYTES: Final = 2**20
 _MAX_BLOCK_ITEMS: Final = 2**20
@@ -87,23 +86,23 @@ def read_segment(file: Path | ObjectFile, expected_blake3: str | None = None) ->
     path = file_of(file)
     data = _checked(path, expected_blake3)
     unpacker = msgpack.Unpacker(
-        use_list=False, max_buffer_size=MAX_SEGMENT_BLOCK_SIZE_BYTES, max_array_len=_MAX_BLOCK_ITEMS
+        use_list=False, max_buffer_size=limits.MAX_SEGMENT_BLOCK_SIZE_BYTES, max_array_len=_MAX_BLOCK_ITEMS
     )
-    size_bytes = 0
+    read_bytes = begin = 0
     stream = zstd.ZstdFile(io.BytesIO(data))
     try:
         while data and (chunk := stream.read(_CHUNK_SIZE_BYTES)):
             unpacker.feed(chunk)
+            read_bytes += len(chunk)
             for block in unpacker:
                 if not isinstance(block, tuple):
                     raise ExportError(f"{path} contains a block that is not a list. Write the segment again")
                 yield block
-                size_bytes = 0
-            size_bytes += len(chunk)
-            if size_bytes >= MAX_SEGMENT_BLOCK_SIZE_BYTES:
+                begin = unpacker.tell()
+            if read_bytes - begin >= limits.MAX_SEGMENT_BLOCK_SIZE_BYTES:  # and the block does not end here
                 raise ExportError(
-                    f"{path} contains a block of more than {MAX_SEGMENT_BLOCK_SIZE_BYTES} bytes. Write the segment "
-                    "again"
+                    f"{path} contains a block of more than {limits.MAX_SEGMENT_BLOCK_SIZE_BYTES} bytes. Write the "
+                    "segment again"
                 )
         if _has_rest(unpacker):
             raise ExportError(f"{path} ends within a block. Write the segment again")

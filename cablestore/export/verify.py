@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, groupby
 from operator import itemgetter
 from pathlib import Path
@@ -172,14 +173,14 @@ class _Verification:
 
     def run(self, progress: Callable[[int], None]) -> None:
         """Check all files."""
-        for segment in self.manifest.post_segments:
-            self._guard(segment.file, self._posts, segment, progress)
-        self.last = b""
-        for segment in self.manifest.tombstone_segments:
-            self._guard(segment.file, self._tombstones, segment)
-        self.last = b""
-        for segment in self.manifest.consent_segments:
-            self._guard(segment.file, self._consents, segment)
+        for segments, check in (
+            (self.manifest.post_segments, partial(self._posts, progress=progress)),
+            (self.manifest.tombstone_segments, self._tombstones),
+            (self.manifest.consent_segments, self._consents),
+        ):
+            self.last = b""
+            for segment in segments:
+                self._guard(segment.file, check, segment)
         for target in self.proofs.not_confirmed():
             self.report.add("tombstones", f"the tombstone of {target.hex()} is not confirmed by its post/delete")
         for digest in self.proofs.not_dead():

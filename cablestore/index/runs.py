@@ -129,11 +129,10 @@ def choose_boundaries(sample: Sequence[Row], buckets: int, forced: Iterable[byte
     A bucket also begins at each of the `forced` keys.
     """
     sizes = list(accumulate(len(key) + len(value) for key, value in sample))
-    total = sizes[-1] if sizes else 0
     # An attacker can choose hashes of deletions so that the first run looks like a billionth of all pieces. Then
     # `buckets` would be huge.
     buckets = min(buckets, len(sample))
-    places = {bisect_left(sizes, total * part // buckets) for part in range(1, buckets)} if total else set()
+    places = {bisect_left(sizes, sizes[-1] * part // buckets) for part in range(1, buckets)}
     return sorted({sample[place][0] for place in places} | set(forced))
 
 

@@ -46,10 +46,10 @@ def merged(places: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
 def excerpt_of(text: str, marks: tuple[tuple[int, int], ...]) -> Excerpt:
     """Return the part of a text around its first match. `marks` are (begin, end) of the matches in `text`, in order."""
     first = marks[0][0] if marks else 0
-    start = 0 if len(text) <= EXCERPT_CHARACTERS else max(0, min(first - _BEFORE, len(text) - EXCERPT_CHARACTERS))
+    start = max(0, min(first - _BEFORE, len(text) - EXCERPT_CHARACTERS))
     end = min(len(text), start + EXCERPT_CHARACTERS)
     shown = "".join(" " if unicodedata.category(c) in _INVISIBLE else c for c in text[start:end])
     before, after = "…" * (start > 0), "…" * (end < len(text))
     shift = len(before) - start
-    inside = tuple((max(a, start) + shift, min(b, end) + shift) for a, b in marks if b > start and a < end)
+    inside = tuple((a + shift, min(b, end) + shift) for a, b in marks if a < end)
     return Excerpt(before + shown + after, inside)

@@ -357,4 +357,4 @@ def _unread(reader: Reader, read_to: str) -> int:
 
 def _step(until: float | None) -> int:
     """Return the maximum number of posts or log entries in the next step: fewer if there is a time limit `until`."""
-    return _POSTS_READ if until is None else max(1, _POSTS_READ // _HURRIED)
+    return _POSTS_READ if until is None else _POSTS_READ // _HURRIED

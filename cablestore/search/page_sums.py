@@ -206,9 +206,10 @@ class PageSums:
         return found
 
     def _log_salt(self) -> bytes:
+        header = b""
         with suppress(FileNotFoundError), self._log.open("rb") as log:
-            return log.read(_LOG_HEADER_SIZE_BYTES)[_SALT] or _NO_SALT
-        return _NO_SALT
+            header = log.read(_LOG_HEADER_SIZE_BYTES)
+        return header[_SALT] or _NO_SALT
 
     def _pages_in_log(self, size_bytes: int) -> list[int]:
         """Return the sorted numbers, from 0, of the pages in the first `size_bytes` of the log.

@@ -19,6 +19,7 @@ from cablestore.backup import BackupReport, backup, read_backup, restore, verify
 from cablestore.errors import ArgumentError, BackupError, OpenError, StoreLockedError
 from cablestore.files import folder_of
 from cablestore.index.header import RESTORING, peek
+from cablestore.index.packing import pack
 from cablestore.sds import causal_log
 from cablestore.store.closed import ClosedStore
 
@@ -300,6 +301,24 @@ def test_all_posts_are_written_again_after_many_arrivals(tmp_path: Path, monkeyp
         assert found == [True, False, True]
 
 
+def test_all_posts_are_written_again_if_new_pieces_grow_too_large(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The limit is twice the size of the last full backup, and one piece more."""
+    out = tmp_path / "backup"
+    with opened(tmp_path / "store") as store:
+        store.ingest(raws(ANN.text("default", "x")))
+        backup(store, out)
+        store.ingest(raws(*(ANN.text("default", f"{number}") for number in range(3))))
+        backup(store, out)
+        last, found = read_backup(folder_of(out)), []
+        for more_bytes in (0, -1):
+            over_bytes = last.size_bytes("posts") - 2 * last.full_size_bytes
+            monkeypatch.setattr(limits, "BACKUP_POSTS_SIZE_BYTES", over_bytes + more_bytes)
+            found.append(backup(store, out).is_full)
+        assert found == [False, True]
+
+
 def test_a_store_reset_to_an_older_copy_is_backed_up_completely(tmp_path: Path) -> None:
     """An older copy of the folder has the same id, and then its arrival log continues differently."""
     path, out = tmp_path / "store", tmp_path / "backup"
@@ -359,10 +378,15 @@ def test_damage_is_detected_and_a_full_backup_repairs_it(tmp_path: Path) -> None
 
 def test_a_row_that_exceeds_the_limit_of_readers_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with opened(tmp_path / "store") as store:
-        store.ingest(raws(ANN.text("default", "x" * 500)))
-        monkeypatch.setattr(limits, "MAX_SEGMENT_BLOCK_SIZE_BYTES", 500)
-        with pytest.raises(BackupError, match="are too large: the maximum in a backup is 500 bytes"):
+        post = ANN.text("default", "x" * 500)
+        store.ingest([post.raw])
+        size_bytes = len(pack([post.raw]))
+        monkeypatch.setattr(limits, "MAX_SEGMENT_BLOCK_SIZE_BYTES", size_bytes - 1)
+        with pytest.raises(BackupError, match=f"are too large: the maximum in a backup is {size_bytes - 1} bytes"):
             backup(store, tmp_path / "backup")
+        monkeypatch.setattr(limits, "MAX_SEGMENT_BLOCK_SIZE_BYTES", size_bytes)
+        backup(store, tmp_path / "backup")
+        assert verify_backup(tmp_path / "backup")[1] == []
 
 
 # --- rejections -----------------------------------------------------------------------------------
@@ -481,6 +505,8 @@ def test_a_partially_restored_folder_is_not_a_store(tmp_path: Path) -> None:
         for create in (False, True):
             with pytest.raises(OpenError, match=r"was interrupted\. Run `cablestore restore` again"):
                 CableStore.open(half, create=create)
+        with pytest.raises(OpenError, match="was interrupted"):
+            peek(half)
         require_equal(store, tmp_path / "backup", half)
     assert not (half / RESTORING).exists()
     (half / "STORE").unlink()

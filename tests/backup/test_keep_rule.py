@@ -122,6 +122,21 @@ def test_a_year_of_daily_backups_keeps_one_point_for_each_period() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("unit", "first", "after"),
+    [
+        ("h", datetime(2026, 3, 1, 7, tzinfo=UTC), datetime(2026, 3, 1, 8, tzinfo=UTC)),
+        ("d", datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC)),
+        ("w", datetime(2026, 3, 2, tzinfo=UTC), datetime(2026, 3, 9, tzinfo=UTC)),
+        ("m", datetime(2026, 2, 1, tzinfo=UTC), datetime(2026, 3, 1, tzinfo=UTC)),
+        ("y", datetime(2026, 1, 1, tzinfo=UTC), datetime(2027, 1, 1, tzinfo=UTC)),
+    ],
+)
+def test_a_period_is_one_of_the_calendar(unit: str, first: datetime, after: datetime) -> None:
+    before, start, end = ms(first) - 1, ms(first), ms(after) - 1
+    assert KeepRule.parse(f"9{unit}").kept({before, start, end}, end) == {before, end}
+
+
 def test_the_number_of_periods_is_limited() -> None:
     most = limits.MAX_PERIODS_KEPT
     assert KeepRule.parse(f"{most}d{most}h").counts == {"d": most, "h": most}

@@ -27,7 +27,7 @@ from cablestore import CableStore, StoreOptions, limits
 from cablestore.backup import backup, read_backup, restore, restore_points, verify_backup
 from cablestore.documents import with_checksum
 from cablestore.errors import ArgumentError, BackupError
-from cablestore.files import folder_of
+from cablestore.files import LocalFolder, folder_of
 
 CHILD = SUPPORT / "backup_child.py"
 DAY_MS = 86_400_000
@@ -85,6 +85,19 @@ def test_the_rule_keeps_points_and_they_are_restored(tmp_path: Path, monkeypatch
     with pytest.raises(BackupError, match=r"restore point not found: the earliest in .* is 2023-11-16T"):
         restore(out, tmp_path / "before", at_ms=days[2] - 1, identity=AUTHORS[0])
     assert not (tmp_path / "before").exists()
+
+
+def test_a_point_that_another_run_removes_meanwhile_is_not_listed(tmp_path: Path) -> None:
+    class Raced(LocalFolder):
+        def names(self, glob: str = "*") -> list[str]:
+            found = super().names(glob)
+            (self.folder / found[0]).unlink()
+            return found
+
+    grow(tmp_path / "store", tmp_path / "backup", [START_MS, START_MS + DAY_MS], "2d")
+    points, problems = restore_points(Raced(tmp_path / "backup"))
+    assert [point.manifest.made_ms for point in points] == [START_MS + DAY_MS]
+    assert problems == []
 
 
 def test_later_runs_keep_the_rule_until_it_changes(tmp_path: Path) -> None:

@@ -145,15 +145,23 @@ def test_blocks_and_segments_have_the_configured_sizes(tmp_path: Path) -> None:
     assert [len(block) for block in read_posts(tmp_path, second)] == [5] * 13 + [2]
 
 
-def test_a_block_beyond_the_limit_is_not_read(tmp_path: Path) -> None:
-    posts = limits.MAX_SEGMENT_BLOCK_SIZE_BYTES // limits.MAX_POST_SIZE_BYTES + 8  # the limit is exact to a few MB
-    with SegmentWriter(tmp_path / "posts-000000.seg", 1) as writer:
-        writer.write_packed(pack([bytes(limits.MAX_POST_SIZE_BYTES)] * posts))
-        written = writer.close()
-    assert written.size_bytes < 100_000
-    segment = Segment("posts-000000.seg", "posts", posts, written.size_bytes, written.blake3, written.content_blake3)
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_block_beyond_the_limit_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: int) -> None:
+    """Small blocks before a block do not count."""
+    most_bytes = 2**21
+    monkeypatch.setattr(limits, "MAX_SEGMENT_BLOCK_SIZE_BYTES", most_bytes)
+    largest = pack([bytes(most_bytes // 4)] * 3 + [bytes(most_bytes // 4 - 21 + more)])
+    assert len(largest) == most_bytes + more  # the headers have 21 bytes
+    path = tmp_path / "x.seg"
+    with SegmentWriter(path, 1) as writer:
+        for block in [largest] if more else [pack([b"x"]), largest, largest]:
+            writer.write_packed(block)
+        writer.close()
+    if not more:
+        assert [sum(map(len, block)) for block in read_segment(path)] == [1, most_bytes - 21, most_bytes - 21]
+        return
     with pytest.raises(ExportError, match="block of more than"):
-        list(read_posts(tmp_path, segment))
+        list(read_segment(path))
 
 
 @pytest.mark.parametrize("more", [0, 1])

@@ -16,12 +16,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from inside import engine_of
 from msgspec import structs
+from people import ANN
 
-from cablestore import LEGACY, limits, zstd
+from cablestore import LEGACY, Tombstone, limits, zstd
 from cablestore.errors import ExportError
 from cablestore.export import Filters, Segment, read_manifest, verify_export
 from cablestore.export.manifest import read_arrivals, read_consents, read_posts, read_tombstones, segment_name
 from cablestore.export.segment import SegmentWriter, read_segment
+from cablestore.export.writer import ExportWriter, post_record
 from cablestore.files import folder_of
 from cablestore.index.packing import pack
 from cablestore.protocol.acts import Consent
@@ -183,6 +185,17 @@ def test_a_segment_has_the_kind_and_the_number_of_items_of_its_entry(copy: Path)
     for wrong in (raw + b"x", "text", [raw]):
         with pytest.raises(ExportError, match="not a post"):
             list(read_posts(copy, rewritten(copy, posts.file, [b"post", wrong])))
+
+
+def test_the_order_of_items_begins_anew_for_each_kind(tmp_path: Path) -> None:
+    post = ANN.text("default", "x")
+    writer = ExportWriter(tmp_path, LEGACY, {})
+    writer.add_records([[post_record(post.timestamp_ms, post.hash, post.raw, post.type)]])
+    writer.add_tombstones([Tombstone(bytes(32), ANN.key, 1, post.hash)])
+    writer.add_consents([Consent(bytes(32), post.hash, 1, accepts=False)])
+    writer.finish()
+    report = verify_export(tmp_path)
+    assert (report.problems, report.posts, report.tombstones) == ([], 1, 1)
 
 
 def test_a_segment_that_ends_within_a_block_is_damage(tmp_path: Path) -> None:

@@ -185,6 +185,32 @@ def test_an_export_with_a_damaged_progress_file_restarts(tmp_path: Path, damage:
     assert files_of(out) == files_of(tmp_path / "straight")
 
 
+@pytest.mark.parametrize("more", [b"", b"x"])
+def test_an_export_restarts_if_a_finished_segment_is_lost_or_changed(tmp_path: Path, more: bytes) -> None:
+    out = tmp_path / "out"
+    with stored(tmp_path / "store") as store:
+        posts = sum(store.export(tmp_path / "straight", **SMALL).posts.values())
+        with pytest.raises(KeyboardInterrupt):
+            store.export(out, progress=Interrupt(posts + 1), **SMALL)
+        segment = out / json.loads((out / "unfinished.json").read_text())["segments"][0]["file"]
+        whole = segment.read_bytes()
+        segment.unlink()
+        if more:
+            segment.write_bytes(whole + more)
+        store.export(out, **SMALL)
+    assert files_of(out) == files_of(tmp_path / "straight")
+
+
+def test_an_interrupted_export_that_others_could_read_becomes_private(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with stored(tmp_path / "store") as store:
+        with pytest.raises(KeyboardInterrupt):
+            store.export(out, progress=Interrupt(1), **SMALL)
+        out.chmod(0o755)
+        store.export(out, **SMALL)
+    assert out.stat().st_mode & 0o077 == 0
+
+
 def test_a_concurrent_export_to_the_same_folder_is_rejected(tmp_path: Path) -> None:
     with in_memory(LEGACY, some_posts()) as store:
 

@@ -101,3 +101,16 @@ def test_a_filtered_export_rejects_damaged_posts(tmp_path: Path) -> None:
             with pytest.raises(CorruptStoreError, match=f"{one.hash.hex()}.* is damaged: .*{reason}"):
                 store.export(tmp_path / f"{number}", filters=Filters(channels=frozenset({"default"})))
             write_rows(store, {key: one.raw})
+
+
+def test_an_export_during_a_drop_rejects_damaged_posts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with CableStore.in_memory() as store:
+        kept = ANN.text("default", "kept")
+        store.ingest(raws(kept, *(BOB.text("default", f"{number}") for number in range(9))))
+        monkeypatch.setattr(limits, "MAX_BATCH_POSTS", 4)
+        store.moderation.drop(users=[BOB.key])
+        assert store.moderation.is_sweeping
+        assert store.export(tmp_path / "whole").posts == {"text": 1}
+        write_rows(store, {data_key(kept.hash_hex): b"garbage"})
+        with pytest.raises(CorruptStoreError, match=f"{kept.hash.hex()}.* is damaged"):
+            store.export(tmp_path / "damaged")

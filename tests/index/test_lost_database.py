@@ -397,6 +397,23 @@ def test_a_removal_that_is_killed_at_any_step_leaves_a_complete_database_or_none
     assert step > 3
 
 
+@pytest.mark.parametrize("steps", ["begun", "adopted", "activated"])
+def test_the_next_start_removes_the_generation_that_is_not_live(folder: Path, steps: str) -> None:
+    """The process is killed after it began a generation, moved one into the folder, or made another one live."""
+    with locked_folder(folder) as opened:
+        if steps == "adopted":
+            shutil.copytree(folder / FIRST, folder.with_name("made"))
+            name = opened.adopt(folder.with_name("made"))
+        else:
+            name = opened.begin()
+        if steps == "activated":
+            shutil.copytree(folder / FIRST, folder / name, dirs_exist_ok=True)
+            opened.activate(name)
+    assert (folder / name).is_dir()
+    CableStore.open(folder).close()
+    assert [path.name for path in folder.glob("generation-*")] == [name if steps == "activated" else FIRST]
+
+
 def test_recovery_of_a_lost_header_keeps_both_databases(folder: Path) -> None:
     """The process is killed when the header names the new database and the old one still exists.
 

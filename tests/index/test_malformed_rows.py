@@ -238,7 +238,7 @@ def test_malformed_entries_of_the_arrival_log_are_rejected() -> None:
 
 DROP_VALUE = pack([HASH, KEY, 5, b""])
 DROPPED_VALUE = pack([KEY, HASH, *BONES, True])
-ACT_VALUE = KEY + bytes(8) + (1).to_bytes(4) + HASH + pack([HASH, 1, 2, None, "reason", True])
+ACT_VALUE = KEY + (START_MS + 7).to_bytes(8) + (1).to_bytes(4) + HASH + pack([HASH, 1, 2, None, "reason", True])
 VALID: dict[str, tuple[bytes, bytes, bytes]] = {
     "confirmed": (local.CONFIRMED, HEX, KEY),
     "dropped user": (local.DROP, b"user!" + KEY_HEX, DROP_VALUE),
@@ -299,6 +299,8 @@ def test_a_local_row_with_fields_of_other_types_is_damaged() -> None:
     key = local.local_key(local.CONSENT, KEY_HEX + b"!" + SORT_TIME)
     for size in (32, 34):
         rejects(lambda value: decode_consent((key, value)), bytes(size))
+    with pytest.raises(CorruptStoreError, match=f"the local row consent!{KEY.hex()}!"):
+        decode_consent((key, b""))
 
 
 def test_a_damaged_number_of_a_local_row_counts_as_0() -> None:

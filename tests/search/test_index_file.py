@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import shutil
@@ -151,6 +152,8 @@ def test_the_index_is_rebuilt_if_the_store_is_an_older_copy(tmp_path: Path, late
         assert len(holds(store)) == 15
     for name in files(path):
         shutil.copyfile(path / name, copy / name)
+    with CableStore.open(copy, read_only=True) as store, pytest.raises(StorageError, match="belongs to another"):
+        store.search("word")
     with CableStore.open(copy) as store:
         store.ingest(raws(*new))
         assert holds(store) == {post.hash for post in first + new}
@@ -222,6 +225,32 @@ def test_the_index_is_rebuilt_if_the_file_is_damaged(tmp_path: Path, spoil: Call
     with CableStore.open(path) as store:
         assert holds(store) == {post.hash for post in posts}
         assert store.check().is_clean
+
+
+def test_an_index_that_another_program_changed_is_rebuilt_while_the_store_is_open(tmp_path: Path) -> None:
+    posts, read = some(7), list[int]()
+    with CableStore.open(tmp_path) as store:
+        store.ingest(raws(*posts))
+        assert holds(store) == {post.hash for post in posts}
+        os.utime(tmp_path / store_folder.SEARCH_INDEX)
+        store.update_search_index(progress=read.append)
+        assert sum(read) == 7
+        assert holds(store) == {post.hash for post in posts}
+
+
+def test_a_foreign_log_is_removed_and_the_index_is_kept(tmp_path: Path) -> None:
+    """The index can also be read if the process is killed afterwards."""
+    path, copy, read = tmp_path / "store", tmp_path / "copy", list[int]()
+    with CableStore.open(path) as store:
+        store.ingest(raws(*some(7)))
+        assert len(holds(store)) == 7
+    (path / f"{store_folder.SEARCH_INDEX}-wal").write_bytes(bytes(5000))
+    with CableStore.open(path) as store:
+        assert len(holds(store)) == 7
+        shutil.copytree(path, copy, ignore=shutil.ignore_patterns("lock"))
+    with CableStore.open(copy) as store:
+        store.update_search_index(progress=read.append)
+    assert read == []
 
 
 def test_an_unwritable_index_raises_an_error_and_does_not_change_the_store(tmp_path: Path) -> None:

@@ -146,6 +146,7 @@ def test_an_excerpt_begins_forty_characters_before_the_match_and_fills_its_lengt
         assert (found.text, found.text[slice(*found.marks[0])]) == (shown, text[first])
     cut = excerpt_of(text, ((41, 42), (150, 250), (161, 162), (300, 301)))
     assert [part for part, is_match in cut.parts() if is_match] == [text[41], text[150:161]]
+    assert len(cut.marks) == 2
 
 
 def test_a_long_text_is_shortened_around_the_match() -> None:

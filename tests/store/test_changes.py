@@ -116,9 +116,14 @@ def test_the_last_entry_of_a_post_is_found_before_any_number(store: CableStore) 
         store.moderation.hide(posts=[own.hash], private=True)
     with engine_of(store).reading() as reader:
         every = list(arrival_log.entries(reader, 0))
+        for row in reader.scan(arrival_log.LOG_PREFIX, arrival_log.NEXT_KEY):
+            entries = arrival_log.entries_of(row)
+            assert {arrival_log.end_of_batch(reader, each.sequence) for each in entries} == {entries[-1].sequence}
+        assert arrival_log.end_of_batch(reader, len(every) + 9) == len(every) + 9
         for upto in range(len(every) + 2):
             found = [each for each in every if each.sequence <= upto and each.kind is not EventKind.LOCAL]
             assert arrival_log.last_post_entry(reader, upto) == (found[-1] if found else None)
+            assert list(arrival_log.entries(reader, upto)) == [each for each in every if each.sequence > upto]
 
 
 def touched_rows(store: CableStore) -> list[bytes]:

@@ -15,6 +15,7 @@ from people import ANN, raws
 
 from cablestore import DRAFT8, LEGACY, CableStore, Identity
 from cablestore.errors import IdentityError, OpenError, OutdatedViewError, StoreClosedError, StoreLockedError
+from cablestore.export import Filters
 from cablestore.index.leveldb import LevelDB
 from cablestore.store import ClosedStore
 from cablestore.store.key_file import load_identity, parse_identity, save_identity
@@ -127,6 +128,9 @@ def test_an_outdated_view_cannot_be_read_until_rebuilt(tmp_path: Path) -> None:
     expected = CATALOG.versions["messages"]
     with pytest.raises(OutdatedViewError, match=rf"messages \(found 0, expected {expected}\).*cablestore rebuild"):
         CableStore.open(tmp_path)
+    with pytest.raises(OutdatedViewError):
+        ClosedStore(tmp_path).export(tmp_path / "filtered", filters=Filters(channels=frozenset({"default"})))
+    assert ClosedStore(tmp_path).export(tmp_path / "whole").posts == {"text": 1, "join": 1}
     with CableStore.open(tmp_path, upgrade=True) as store:
         assert store.dump_digest() == before
 

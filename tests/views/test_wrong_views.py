@@ -135,8 +135,10 @@ def test_a_deletion_that_a_view_fails_on_changes_nothing(wrong: View) -> None:
     with CableStore.in_memory(options=StoreOptions(catalog=CATALOG.extended([wrong]))) as store:
         post = store.post("default", "good")
         before = store.dump_digest()
-        with pytest.raises(CableStoreError, match="the view own failed"):
+        with pytest.raises(CableStoreError, match="the view own failed") as caught:
             store.delete(post.hash)
+        is_named = f"failed on the deletion of {post.hash.hex()}: `dead_" in str(caught.value)
+        assert is_named is ("`dead_" in str(caught.value))
         assert store.dump_digest() == before
         assert store.get(post.hash) is not None
 
