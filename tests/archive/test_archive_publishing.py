@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from archive_network import Wire
 from archives import CONTROL, FIRST_MS, KEY, archived, plan_of, some_weeks, store_of
-from content_nodes import ScriptedNode, ServedContent, all_running, described, served
+from content_nodes import ScriptedNode, ServedContent, all_running, described, served, served_in_thread
 from people import ANN
 
 from cablestore import LEGACY, CableStore, Identity, Post, limits
@@ -296,6 +296,7 @@ def test_an_index_is_replaced_only_by_a_newer_one(tmp_path: Path, node: ServedCo
         fetched(member, first.index_cid, tmp_path / "got", node.url)
         fetched(member, second.index_cid, tmp_path / "got", node.url)
         assert member.dump_digest() == control.dump_digest()
+        assert fetched(member, second.index_cid, tmp_path / "got", node.url).archives == 0
         with pytest.raises(ArchiveError, match="Use the control node's newest link"):
             fetched(member, first.index_cid, tmp_path / "got", node.url)
     folder = CidFolder(community_folder(tmp_path / "got", ME))
@@ -380,6 +381,37 @@ def test_a_fetch_cancelled_by_another_thread_keeps_received_data(tmp_path: Path,
     with store_of(()) as member, store_of(some_weeks(per_week=400)) as control:
         fetched(member, found.index_cid, tmp_path / "got", node.url)
         assert member.dump_digest() == control.dump_digest()
+
+
+def test_a_damaged_stored_index_is_replaced(tmp_path: Path) -> None:
+    posts = some_weeks(weeks=2)
+    first = published(made(tmp_path, posts[:30]), tmp_path / "node")
+    second = published(made(tmp_path, posts), tmp_path / "node")
+    with served_in_thread(tmp_path / "node") as node, store_of(()) as member:
+        fetched(member, second.index_cid, tmp_path / "got", node.url)
+        path = CidFolder(community_folder(tmp_path / "got", ME)).path_of(second.index_cid)
+        path.write_bytes(path.read_bytes()[:-1])
+        assert fetched(member, first.index_cid, tmp_path / "got", node.url).archives == 0
+        local = cid_archives(tmp_path / "got", ME, LEGACY, None)
+        assert local is not None
+        assert len(local.verified.index.entries) == first.archives < second.archives
+
+
+@pytest.mark.parametrize(
+    ("sources", "are_local"),
+    [
+        (ArchiveSources(), True),
+        (ArchiveSources(peers=(("127.0.0.1", 1), ("::1", 2))), True),
+        (ArchiveSources(peers=(("127.0.0.1", 1), ("192.0.2.1", 2))), False),
+        (ArchiveSources(peers=(("not an address", 1),)), True),
+        (ArchiveSources(trackers=("http://127.0.0.1/announce",)), False),
+        (ArchiveSources(dht=True), False),
+        (ArchiveSources(nodes=("http://192.0.2.1",)), True),
+    ],
+)
+def test_sources_of_torrents_are_local_if_all_peers_are(sources: ArchiveSources, are_local: bool) -> None:
+    """The engine then listens only on this machine. A text that is not an address is rejected later."""
+    assert sources.are_local is are_local
 
 
 def test_a_fetch_without_a_reachable_node_is_rejected(tmp_path: Path) -> None:
