@@ -28,6 +28,7 @@ from cablestore.archive.format.announcement import link_text, parse_link
 from cablestore.archive.format.archive import decode_archive
 from cablestore.archive.format.cid import CODEC_MANIFEST, Cid, ManifestFormat, manifest_cid
 from cablestore.archive.format.index import VerifiedIndex
+from cablestore.archive.format.magnet import Magnet
 from cablestore.archive.format.period import WEEK_MS
 from cablestore.archive.importer import ArchiveImportReport
 from cablestore.archive.local import cid_archives, community_folder, local_archives
@@ -412,6 +413,14 @@ def test_a_damaged_stored_index_is_replaced(tmp_path: Path) -> None:
 def test_sources_of_torrents_are_local_if_all_peers_are(sources: ArchiveSources, are_local: bool) -> None:
     """The engine then listens only on this machine. A text that is not an address is rejected later."""
     assert sources.are_local is are_local
+
+
+def test_a_fetch_without_a_reachable_peer_ends_after_its_timeout(tmp_path: Path) -> None:
+    link = Magnet("ab" * 20, ME.hex())
+    sources = ArchiveSources(peers=(("127.0.0.1", 9),), timeout_s=0.1)
+    with pytest.raises(ArchiveError, match=r"within 0\.1 s \(1 peer"), fetching(link, tmp_path, ME, LEGACY, sources):
+        pass
+    assert local_archives(tmp_path, ME, LEGACY, None) is None
 
 
 def test_a_fetch_without_a_reachable_node_is_rejected(tmp_path: Path) -> None:
