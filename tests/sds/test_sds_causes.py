@@ -211,9 +211,14 @@ def test_space_for_answers_is_shared_by_all_members(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(repair_answers, "MAX_SDS_ANSWERS", 16)
     bob = Member("bob", QUIET)
     bob.receives(*(content(f"m{i}", sender="ann", at=i) for i in range(60)))
+    answers = []
     for i in range(50):
         ask = tuple(HistoryEntry(f"m{each}") for each in range(i, i + 2))
         bob.receives(changed(content(f"ask {i}", sender=f"eve {i}"), content=None, repair_request=ask))
+        answers.append(bob.channel.counters().answers)
+        if i > 40 and answers[-1] == 16:
+            break
+    assert max(answers) == answers[-1] == 16
     bob.receives(changed(content("ask", sender="ann"), content=None, repair_request=(HistoryEntry("m55"),)))
     assert bob.channel.counters().answers <= 16
     bob.effects()
