@@ -7,9 +7,7 @@ get a separate archive after the existing archives.
 from __future__ import annotations
 
 import tempfile
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -26,7 +24,7 @@ from cablestore.gc_pause import gc_paused
 from cablestore.index.batches import Progress, no_progress
 from cablestore.index.cores import usable_cores
 from cablestore.index.meta import SIZES_KEY, Size, decode_sizes
-from cablestore.index.processes import process_pool
+from cablestore.index.processes import in_order, process_pool
 from cablestore.index.reader import Reader
 from cablestore.index.tombstone import Tombstone
 from cablestore.protocol.body import TEXT
@@ -155,13 +153,7 @@ def _made(make: Callable[[_Week], _Made], weeks: Iterable[_Week], processes: int
         yield from map(make, weeks)
         return
     with process_pool(processes) as pool:
-        under_way: deque[Future[_Made]] = deque()
-        for week in weeks:
-            under_way.append(pool.submit(make, week))
-            if len(under_way) == _AHEAD * processes:
-                yield under_way.popleft().result()
-        while under_way:
-            yield under_way.popleft().result()
+        yield from in_order(pool, make, weeks, most=_AHEAD * processes)
 
 
 def _make(profile: Profile, dialect: Dialect, key: bytes | None, week: _Week) -> _Made:

@@ -50,6 +50,11 @@ class ArchiveSources:
     timeout_s: float | None = None
     """Timeout for an unresponsive peer. None means the limits METADATA_TIMEOUT_S and STALL_TIMEOUT_S."""
 
+    @property
+    def are_local(self) -> bool:
+        """True if all sources of torrents are on this machine."""
+        return not self.dht and not self.trackers and all(_is_loopback(host) for host, _ in self.peers)
+
 
 @dataclass(frozen=True, slots=True)
 class RemoteArchives:
@@ -164,11 +169,10 @@ class _FetchTask:
         from cablestore.archive.torrent.engine import TorrentConfig  # noqa: PLC0415 - needs libtorrent
 
         sources = self.sources
-        is_inside = not sources.dht and not sources.trackers and all(_is_loopback(host) for host, _ in sources.peers)
         return TorrentConfig(
             enabled=True,
             port=0,
-            listen_address="127.0.0.1" if is_inside else "0.0.0.0",  # noqa: S104 - peers are on other machines
+            listen_address="127.0.0.1" if sources.are_local else "0.0.0.0",  # noqa: S104 - peers are on other machines
             data_folder=folder,
             torrent_folder=folder,
             peers=sources.peers,

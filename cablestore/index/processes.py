@@ -13,8 +13,9 @@ import secrets
 import signal
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import BrokenExecutor, Executor
+from concurrent.futures import BrokenExecutor, Executor, Future
 from contextlib import contextmanager
 from importlib.util import find_spec
 from threading import Thread, current_thread, main_thread
@@ -75,13 +76,20 @@ def process_pool(
     pool.shutdown()
 
 
-def in_order(pool: Executor, work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-    """Yield the result of `work` for each item, in the order of the items.
+def in_order(
+    pool: Executor, work: Callable[[Item], Result], items: Iterable[Item], *, most: int | None = None
+) -> Iterator[Result]:
+    """Yield the result of `work` for each item, in the order of the items. At most `most` items are in progress.
 
     Unlike `pool.map`, it does not cancel work when the caller stops early, because that breaks loky.
     """
-    for future in [pool.submit(work, item) for item in items]:
-        yield future.result()
+    in_progress: deque[Future[Result]] = deque()
+    for item in items:
+        in_progress.append(pool.submit(work, item))
+        if len(in_progress) == most:
+            yield in_progress.popleft().result()
+    while in_progress:
+        yield in_progress.popleft().result()
 
 
 @contextmanager

@@ -83,8 +83,6 @@ from cablestore.reconcile.splitting import Splitting
 from cablestore.reconcile.transfer import decode_message, post_id
 
 _AUDIT_TURNS: Final = 3
-_AUDIT_RANGES: Final = 256
-"""Maximum number of differing ranges that are audited again."""
 _SEED_SIZE_BYTES: Final = 32
 _NO_NUMBER: Final = -1
 """The number before the conversation begins."""
@@ -484,7 +482,7 @@ class ReconcileConversation:
         if self._audit is not None or self._items is None:
             return
         expected = CorrectedSet(self._items, self._have, self._need)
-        ranges = self.findings.differing[:_AUDIT_RANGES] or [self._window]
+        ranges = self.findings.differing or [self._window]  # few enough: each audit adds at most 64 cuts
         self._audit = Audit(expected, *ranges, seed=self._hooks.draw(_SEED_SIZE_BYTES))
         self._send(SumsRequest(self._audit.request()))
 
@@ -495,7 +493,7 @@ class ReconcileConversation:
         findings = self.findings
         findings.is_by_design |= result.is_by_design
         if result.differing:
-            findings.differing = result.differing + findings.differing[_AUDIT_RANGES:]
+            findings.differing = result.differing
         self._is_audited = not result.differing or self._audits == _AUDIT_TURNS
 
     def _answer(self, items: OrderedSet, data: bytes) -> None:

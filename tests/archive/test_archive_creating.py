@@ -65,9 +65,9 @@ def test_the_same_history_results_in_the_same_bytes(
 @pytest.mark.thorough
 @pytest.mark.parametrize("dialect", [LEGACY, DRAFT8], ids=lambda dialect: dialect.name)
 def test_several_processes_create_the_same_bytes_as_one(tmp_path: Path, dialect: Dialect) -> None:
-    """The history includes late posts and deletions."""
+    """The history includes late posts and deletions, and more weeks than are in progress at once."""
     plan = plan_of(key=KEY, dialect=dialect)
-    posts = list(some_weeks(dialect))
+    posts = list(some_weeks(dialect, weeks=8))
     store = store_of(posts[::2], dialect)
     alone, shared = ArchiveFolder(tmp_path / "alone"), ArchiveFolder(tmp_path / "shared")
     for more in ([], posts):

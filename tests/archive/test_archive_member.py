@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from archives import CONTROL, KEY, LATE_MS, archived, plan_of, some_weeks, store_of
+from archives import CONTROL, FIRST_MS, KEY, LATE_MS, archived, plan_of, some_weeks, store_of
 from hypothesis import given
 from hypothesis import strategies as st
 from people import ANN
@@ -120,6 +120,7 @@ def test_only_newer_announcements_of_the_control_node_restart_the_wait() -> None
         6_000: announcement_post(4, LINKS[4], START_MS + 6_000),
         7_000: chat.raw,
         8_000: elsewhere.raw,
+        10_000: announcement_post(5, LINKS[3], START_MS + 10_000),
     }
     assert waited(store_with(announcement_post(5, LINKS[1], START_MS)), coming) == (LINKS[1], 20_000)
 
@@ -255,6 +256,37 @@ def test_archives_to_import_are_limited_to_the_last_week_or_to_a_time_range(tmp_
     assert wanted(verified, log, latest=True) == [newest]
     log.add(verified.commitments[newest.archive_id])
     assert wanted(verified, log, latest=True) == []
+
+
+def test_all_archives_of_a_week_are_imported_if_one_is_missing(tmp_path: Path) -> None:
+    store = store_of(some_weeks(weeks=2))
+    archived(store, tmp_path / "made", plan_of())
+    store.ingest([ANN.text("default", "late", at=FIRST_MS + 1).raw])
+    verified = plan_of().verified(archived(store, tmp_path / "made", plan_of()))
+    assert verified is not None
+    early, late, second = verified.index.entries
+    assert early.period == late.period < second.period
+    log = ImportLog(tmp_path)
+    assert wanted(verified, log) == [second, early, late]
+    for entry in (second, late):
+        log.add(verified.commitments[entry.archive_id])
+        assert wanted(verified, log)[-2:] == [early, late]
+    log.add(verified.commitments[early.archive_id])
+    assert wanted(verified, log) == []
+
+
+def test_a_log_that_cannot_be_written_reports_the_problem(tmp_path: Path) -> None:
+    """The archive is imported all the same."""
+    first, second = (Commitment("0xaa", bytes(32), 1, bytes([number]) * 32) for number in range(2))
+    imported = ImportLog(tmp_path)
+    (tmp_path / "imported.json").mkdir()
+    imported.add(first)
+    assert "imported.json" in imported.problem
+    assert imported.has(first)
+    (tmp_path / "imported.json").rmdir()
+    imported.add(second)
+    assert imported.problem == ""
+    assert len(ImportLog(tmp_path)) == 2
 
 
 def test_archives_are_imported_again_after_the_store_lost_posts(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from archive_network import Wire
 from archives import CONTROL, FIRST_MS, KEY, archived, plan_of, some_weeks, store_of
-from content_nodes import ScriptedNode, ServedContent, all_running, described, served
+from content_nodes import ScriptedNode, ServedContent, all_running, described, served, served_in_thread
 from people import ANN
 
 from cablestore import LEGACY, CableStore, Identity, Post, limits
@@ -28,6 +28,7 @@ from cablestore.archive.format.announcement import link_text, parse_link
 from cablestore.archive.format.archive import decode_archive
 from cablestore.archive.format.cid import CODEC_MANIFEST, Cid, ManifestFormat, manifest_cid
 from cablestore.archive.format.index import VerifiedIndex
+from cablestore.archive.format.magnet import Magnet
 from cablestore.archive.format.period import WEEK_MS
 from cablestore.archive.importer import ArchiveImportReport
 from cablestore.archive.local import cid_archives, community_folder, local_archives
@@ -296,6 +297,7 @@ def test_an_index_is_replaced_only_by_a_newer_one(tmp_path: Path, node: ServedCo
         fetched(member, first.index_cid, tmp_path / "got", node.url)
         fetched(member, second.index_cid, tmp_path / "got", node.url)
         assert member.dump_digest() == control.dump_digest()
+        assert fetched(member, second.index_cid, tmp_path / "got", node.url).archives == 0
         with pytest.raises(ArchiveError, match="Use the control node's newest link"):
             fetched(member, first.index_cid, tmp_path / "got", node.url)
     folder = CidFolder(community_folder(tmp_path / "got", ME))
@@ -380,6 +382,45 @@ def test_a_fetch_cancelled_by_another_thread_keeps_received_data(tmp_path: Path,
     with store_of(()) as member, store_of(some_weeks(per_week=400)) as control:
         fetched(member, found.index_cid, tmp_path / "got", node.url)
         assert member.dump_digest() == control.dump_digest()
+
+
+def test_a_damaged_stored_index_is_replaced(tmp_path: Path) -> None:
+    posts = some_weeks(weeks=2)
+    first = published(made(tmp_path, posts[:30]), tmp_path / "node")
+    second = published(made(tmp_path, posts), tmp_path / "node")
+    with served_in_thread(tmp_path / "node") as node, store_of(()) as member:
+        fetched(member, second.index_cid, tmp_path / "got", node.url)
+        path = CidFolder(community_folder(tmp_path / "got", ME)).path_of(second.index_cid)
+        path.write_bytes(path.read_bytes()[:-1])
+        assert fetched(member, first.index_cid, tmp_path / "got", node.url).archives == 0
+        local = cid_archives(tmp_path / "got", ME, LEGACY, None)
+        assert local is not None
+        assert len(local.verified.index.entries) == first.archives < second.archives
+
+
+@pytest.mark.parametrize(
+    ("sources", "are_local"),
+    [
+        (ArchiveSources(), True),
+        (ArchiveSources(peers=(("127.0.0.1", 1), ("::1", 2))), True),
+        (ArchiveSources(peers=(("127.0.0.1", 1), ("192.0.2.1", 2))), False),
+        (ArchiveSources(peers=(("not an address", 1),)), True),
+        (ArchiveSources(trackers=("http://127.0.0.1/announce",)), False),
+        (ArchiveSources(dht=True), False),
+        (ArchiveSources(nodes=("http://192.0.2.1",)), True),
+    ],
+)
+def test_sources_of_torrents_are_local_if_all_peers_are(sources: ArchiveSources, are_local: bool) -> None:
+    """The engine then listens only on this machine. A text that is not an address is rejected later."""
+    assert sources.are_local is are_local
+
+
+def test_a_fetch_without_a_reachable_peer_ends_after_its_timeout(tmp_path: Path) -> None:
+    link = Magnet("ab" * 20, ME.hex())
+    sources = ArchiveSources(peers=(("127.0.0.1", 9),), timeout_s=0.1)
+    with pytest.raises(ArchiveError, match=r"within 0\.1 s \(1 peer"), fetching(link, tmp_path, ME, LEGACY, sources):
+        pass
+    assert local_archives(tmp_path, ME, LEGACY, None) is None
 
 
 def test_a_fetch_without_a_reachable_node_is_rejected(tmp_path: Path) -> None:

@@ -83,6 +83,18 @@ def test_weeks_do_not_depend_on_the_lengths_of_lists(history: list[Post], cuts: 
     assert list(by_week(lists, now_ms)) == expected
 
 
+@pytest.mark.parametrize(("end_ms", "weeks"), [(0, 0), (WEEK_MS - 1, 0), (WEEK_MS, 1), (3 * WEEK_MS, 2)])
+def test_weeks_that_ended_are_in_order(end_ms: int, weeks: int) -> None:
+    """A week without posts is left out. The first moment of a week belongs to it, and a list may end anywhere."""
+    start_ms = week_of(1_700_000_000_000).from_ms
+    first = [ANN.text("dev", "", at=start_ms + at_ms) for at_ms in (0, 5, WEEK_MS - 1)]
+    third = [ANN.text("dev", "", at=start_ms + 2 * WEEK_MS)]
+    records = records_of([*first, *third])
+    expected = [(week_of(start_ms), records[:3]), (week_of(start_ms + 2 * WEEK_MS), records[3:])]
+    for lists in ([records], [records[:1], [], records[1:]], [records[:3], records[3:]]):
+        assert list(by_week(lists, start_ms + end_ms)) == expected[:weeks]
+
+
 def test_long_channel_names_are_decoded() -> None:
     """A name of 64 code points has up to 256 bytes, and its length then has two."""
     for name in ("ü" * 63, "ü" * 64, "😀" * 64):

@@ -11,7 +11,7 @@ from sds_people import SMALL, START_MS, Member, changed, content, database_of, o
 
 from cablestore import limits
 from cablestore.index.packing import pack, unpack
-from cablestore.sds import causes, history, missing, repair_answers
+from cablestore.sds import causes, delivery, history, missing, repair_answers
 from cablestore.sds.delivery import ReceiveResult
 from cablestore.sds.effects import Effect, Reason, RepairRequested, Retrieve, Send
 from cablestore.sds.log import CausalLog
@@ -211,9 +211,14 @@ def test_space_for_answers_is_shared_by_all_members(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(repair_answers, "MAX_SDS_ANSWERS", 16)
     bob = Member("bob", QUIET)
     bob.receives(*(content(f"m{i}", sender="ann", at=i) for i in range(60)))
+    answers = []
     for i in range(50):
         ask = tuple(HistoryEntry(f"m{each}") for each in range(i, i + 2))
         bob.receives(changed(content(f"ask {i}", sender=f"eve {i}"), content=None, repair_request=ask))
+        answers.append(bob.channel.counters().answers)
+        if i > 40 and answers[-1] == 16:
+            break
+    assert max(answers) == answers[-1] == 16
     bob.receives(changed(content("ask", sender="ann"), content=None, repair_request=(HistoryEntry("m55"),)))
     assert bob.channel.counters().answers <= 16
     bob.effects()
@@ -290,6 +295,48 @@ def test_a_gap_has_the_priority_of_a_member_that_depends_on_it_indirectly(number
     )
     bob.now_ms += 120_000
     assert "lost" in asked(bob)
+
+
+def charged_gaps(bob: Member, *listed: str) -> int:
+    """Return the number of gaps of which ann becomes a cause when she lists these waiting messages."""
+    bob.receives(content("a2", *listed, sender="ann", at=99))
+    with bob.channel._reading() as transaction:
+        return causes.account_of(transaction.state, "ann").gaps
+
+
+@pytest.mark.parametrize("number", [16, 17])
+def test_a_member_becomes_the_cause_of_a_limited_number_of_indirect_gaps(number: int) -> None:
+    """MAX_SDS_CAUSES, for each message that lists waiting messages of strangers."""
+    bob = Member("bob", QUIET)
+    bob.receives(*(content(f"d{i}", f"none {i}", sender="dan", at=i) for i in range(number)))
+    assert charged_gaps(bob, *(f"d{i}" for i in range(number))) == limits.MAX_SDS_CAUSES == 16
+
+
+@pytest.mark.parametrize(
+    ("members", "gaps", "charged"),
+    [((), 1, 1), (("dan",), 17, 0), (("ann", "dan"), 16, 0), (("ann", "dan"), 17, 17)],
+    ids=["strangers", "of a member", "of an equal", "of a much dearer member"],
+)
+def test_a_sender_becomes_a_cause_of_indirect_gaps_if_it_is_served_much_earlier(
+    members: tuple[str, ...], gaps: int, charged: int
+) -> None:
+    """Ann lists a waiting message of dan. If both are strangers, she becomes a cause in any case."""
+    bob = Member("bob", QUIET)
+    bob.receives(*(content(f"of {name}", sender=name) for name in members))
+    bob.receives(content("d", *(f"none {i}" for i in range(gaps)), sender="dan", at=1))
+    assert charged_gaps(bob, "d") == charged
+
+
+@pytest.mark.parametrize(("below", "charged"), [(3, 1), (4, 0)])
+def test_a_limited_number_of_indirect_dependencies_is_read(
+    monkeypatch: pytest.MonkeyPatch, below: int, charged: int
+) -> None:
+    """MAX_SDS_HISTORY: the gap is below a chain of waiting messages."""
+    monkeypatch.setattr(delivery, "MAX_SDS_HISTORY", 4)
+    bob = Member("bob", QUIET)
+    bob.receives(content("d0", "lost", sender="dan"))
+    bob.receives(*(content(f"d{i}", f"d{i - 1}", sender="dan", at=i) for i in range(1, below + 1)))
+    assert charged_gaps(bob, f"d{below}") == charged
 
 
 def test_a_log_of_an_older_version_shares_requests_by_sender() -> None:

@@ -100,9 +100,11 @@ def served_in_thread(folder: Path) -> Iterator[ContentNode]:
     with ContentStore.open(folder) as store, ThreadPoolExecutor(1) as pool:
         running = pool.submit(asyncio.run, serve())
         url, end = started.result(LIMIT_S)
-        yield ContentNode(url)
-        end()
-        running.result(LIMIT_S)
+        try:
+            yield ContentNode(url)
+        finally:
+            end()
+            running.result(LIMIT_S)
 
 
 @asynccontextmanager
