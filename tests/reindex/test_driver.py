@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from pathlib import Path
 
 import pytest
@@ -19,17 +18,15 @@ def test_a_result_is_returned_and_output_is_appended_to_the_log(tmp_path: Path) 
     log, told = tmp_path / "spark.log", []
     log.write_text("before\n")
 
-    def job(progress: Progress) -> tuple[int, int, str, bool]:
+    def job(progress: Progress) -> tuple[int, int, bool]:
         print("said", flush=True)
         progress("derive", 1, 2)
         progress("derive", 2, 2)
-        return os.getpid(), os.getpgid(0), sys.stdin.read(), signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
+        return os.getpid(), os.getpgid(0), signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
 
-    pid, group, typed, can_interrupt = in_driver(
-        job, tmp_path / "new" / "scratch", log, lambda *done: told.append(done)
-    )
+    pid, group, can_interrupt = in_driver(job, tmp_path / "new" / "scratch", log, lambda *done: told.append(done))
     assert pid == group != os.getpid()
-    assert (typed, can_interrupt) == ("", True)
+    assert can_interrupt
     assert told == [("derive", 1, 2), ("derive", 2, 2)]
     assert log.read_text() == "before\nsaid\n"
 
