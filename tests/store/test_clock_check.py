@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from clock import SetClock
@@ -173,7 +174,7 @@ def test_one_answer_of_each_user_in_the_channel_counts(store: CableStore, clock:
     """Own answers, texts of other channels and other posts are no answers."""
     clock.now_ms = NOW_MS + 2 * HOUR_MS
     question = store.post("a", "what time is it?")
-    linked = {"at": clock.now_ms - TOLERANCE_MS, "links": (question.hash,)}
+    linked: dict[str, Any] = {"at": clock.now_ms - TOLERANCE_MS, "links": (question.hash,)}
     own = store.post("a", "it is late")
     early = [who.text("a", "ten", at=NOW_MS, links=(question.hash,)) for who in (BOB, CYD)]
     store.ingest(raws(*early, DAN.text("a", "twelve", **linked), EVE.text("b", "twelve", **linked)))
