@@ -84,9 +84,15 @@ def test_deletions_are_read_from_posts_and_from_effective_tombstones(
     assert len(found) == rows
     if not rows:
         return
-    deleted = {"author": BOB.key.hex(), "hash": DELETION.hash.hex(), "timestamp": START_MS + 5}
+    deleted: dict[str, Any] = {"author": BOB.key.hex(), "hash": DELETION.hash.hex(), "timestamp": START_MS + 5}
     deleted["time"] = time_of(START_MS + 5)
-    of_target = {"is_signed": True, "type": None, "channel": None, "target_timestamp": None, "skeleton": None}
+    of_target: dict[str, Any] = {
+        "is_signed": True,
+        "type": None,
+        "channel": None,
+        "target_timestamp": None,
+        "skeleton": None,
+    }
     signed = [
         {"target": target, **deleted, **of_target} for target in sorted([GONE.hash.hex(), POST_LIST[1].hash.hex()])
     ]
