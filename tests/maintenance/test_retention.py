@@ -109,6 +109,16 @@ def test_the_list_contains_the_posts_that_prune_removes(seed: int) -> None:
     for each in found:
         dates = [post.timestamp_ms for post in gone if (post.channel or "", post.type_name) == each[:2]]
         assert (each.first_ms, each.last_ms) == (min(dates), max(dates))
+    assert found == sorted(found)
+
+
+def test_posts_dated_at_the_limit_and_the_latest_three_are_kept() -> None:
+    texts = [ANN.text("a", f"{at}", at=at) for at in (99, 100)]
+    joins = [ANN.join("b", at=at) for at in (98, 99, 100, 101, 102, 103)]
+    old = [ANN.join("c", at=at) for at in (1, 2, 3, 4)]
+    with filled(LEGACY, [*texts, *joins, *old]) as store, store.snapshot() as state:
+        chosen = list(retention.chosen(state.reader, 100, None, None))
+    assert chosen == [post.hash for post in (texts[0], *joins[:2], old[0])]
 
 
 def test_posts_are_removed_at_the_age_of_their_channel(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -365,3 +365,16 @@ def test_ranges_cover_exactly_the_written_rows(rows: dict[bytes, bytes], size: i
 def scan(database: Database) -> Iterator[Row]:
     with database.snapshot() as state:
         yield from state.scan(b"", AFTER_ALL)
+
+
+def test_a_database_with_recorded_changes_is_flushed_and_closed(tmp_path: Path) -> None:
+    database = LevelDB(tmp_path / "database", create=True)
+    target = RecordedDatabase(database, MemoryDB())
+    target.put([(b"!a!1", b"one"), (b"!a!2", b"two")])
+    assert not list((tmp_path / "database").glob("*.ldb"))
+    target.flush()
+    assert len(list((tmp_path / "database").glob("*.ldb"))) == 1
+    assert dict(scan(database)) == {b"!a!1": b"one", b"!a!2": b"two"}
+    target.close()
+    with closing(LevelDB(tmp_path / "database")) as again:  # the lock is free
+        assert again.live().get(b"!a!2") == b"two"

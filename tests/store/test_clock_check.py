@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from clock import SetClock
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from people import ANN, BOB, CYD, Person, raws
 
-from cablestore import CableStore, StoreOptions, limits
+from cablestore import CableStore, Join, StoreOptions, limits
 from cablestore.store.clock_check import ClockDifference
 
 NOW_MS = 1_700_000_000_000
@@ -44,8 +45,12 @@ def test_the_default_clock_is_the_system_clock() -> None:
 
 
 def test_a_clock_that_is_behind_is_reported(store: CableStore, clock: SetClock) -> None:
+    """The latest text of each user counts, and users whose other texts show no difference count once."""
     assert ahead_ms(store) == 0
-    store.ingest(raws(BOB.text("a", "x", at=NOW_MS + 2 * HOUR_MS), CYD.text("b", "y", at=NOW_MS + 3 * HOUR_MS)))
+    store.post("a", "own")
+    store.ingest(raws(*(who.text("a", "before", at=NOW_MS - HOUR_MS) for who in (BOB, CYD, DAN))))
+    store.ingest(raws(*(BOB.text("a", "x", at=NOW_MS + hours * HOUR_MS) for hours in (1, 2))))
+    store.ingest(raws(CYD.text("b", "y", at=NOW_MS + 3 * HOUR_MS)))
     found = store.clock_difference()
     assert found is not None
     assert (found.ahead_ms, found.users) == (-2 * HOUR_MS, 2)
@@ -163,3 +168,19 @@ def test_answers_that_are_too_early_by_the_tolerance_are_not_reported(store: Cab
     at = question.timestamp_ms - TOLERANCE_MS - beyond_ms
     store.ingest(raws(*(who.text("a", "answer", at=at, links=(question.hash,)) for who in (BOB, CYD))))
     assert ahead_ms(store) == (TOLERANCE_MS + 1) * beyond_ms
+
+
+def test_one_answer_of_each_user_in_the_channel_counts(store: CableStore, clock: SetClock) -> None:
+    """Own answers, texts of other channels and other posts are no answers."""
+    clock.now_ms = NOW_MS + 2 * HOUR_MS
+    question = store.post("a", "what time is it?")
+    linked: dict[str, Any] = {"at": clock.now_ms - TOLERANCE_MS, "links": (question.hash,)}
+    own = store.post("a", "it is late")
+    early = [who.text("a", "ten", at=NOW_MS, links=(question.hash,)) for who in (BOB, CYD)]
+    store.ingest(raws(*early, DAN.text("a", "twelve", **linked), EVE.text("b", "twelve", **linked)))
+    store.ingest(raws(EVE.post(Join("a"), **linked), Person("fay").post(Join("a"), **linked)))
+    assert store.clock_difference() == (2 * HOUR_MS, 2, clock.now_ms)
+    clock.now_ms = own.timestamp_ms - TOLERANCE_MS
+    assert ahead_ms(store) == 2 * HOUR_MS
+    clock.now_ms -= 1  # the clock was corrected since
+    assert ahead_ms(store) == 0

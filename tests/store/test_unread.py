@@ -178,6 +178,12 @@ def test_a_late_text_is_unread_until_the_next_mark(tmp_path: Path) -> None:
         assert [channel.unread for channel in store.channels()] == [0]
 
 
+def test_a_channel_with_own_texts_alone_is_read(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        store.ingest([written(Text("a", "own"), 0, 1).raw])
+        assert [channel.unread for channel in store.channels()] == [0]
+
+
 def test_own_and_hidden_texts_are_not_unread(tmp_path: Path) -> None:
     def unread(store: CableStore) -> int:
         return next(store.channels()).unread
