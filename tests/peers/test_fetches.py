@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from by_hand import ByHand, listening, on_loop
+from by_hand import ByHand, listening, on_loop, post_request
 from peering import Keeper, raw_peer, soon, until
-from people import ANN
+from people import ANN, BOB
 
 from cablestore import limits
 from cablestore.index.verdict import Outcome, Verdict
-from cablestore.protocol.message import PostRequest
+from cablestore.protocol.body import LOCAL_ONLY, Block
+from cablestore.protocol.crypto import post_hash
+from cablestore.protocol.message import PostRequest, PostResponse
 
 HASHES = [bytes((number,)) * 32 for number in range(6)]
 
@@ -55,6 +57,33 @@ async def test_rejected_posts_are_remembered_up_to_a_limit(monkeypatch: pytest.M
         await until(lambda: peer.requests_of(PostRequest))
         assert peer.requests_of(PostRequest)[0].hashes == (HASHES[3],)  # HASHES[2] is useless
         await peer.close()
+
+
+@on_loop
+async def test_a_post_that_can_never_be_stored_is_requested_once() -> None:
+    text = ANN.text("default", "x").raw
+    useless = [
+        ANN.post(Block("", LOCAL_ONLY, (BOB.key,), 0, 0)).raw,
+        bytes((*text[:40], text[40] ^ 1, *text[41:])),  # the signature is wrong
+        bytes(96) + b"\x00\xc8\x01\x50",  # of an unknown type
+        b"malformed",
+    ]
+    async with listening() as (node, address):
+        peer = await ByHand.connect(address)
+        link = await peer.known_to(node)
+        fetches = node.parts.sync.fetches
+        fetch = fetches.begin(link)
+        for number, raw in enumerate(useless):
+            fetch.offer_soon([post_hash(raw)])
+            request = await post_request(peer)
+            peer.send(PostResponse(request.request_id, (raw,)), PostResponse(request.request_id, ()))
+            await soon(fetch.drained())
+            assert fetches.is_useless(post_hash(raw))
+            assert fetch.report.refused == number + 1
+        assert (fetch.report.posts, fetch.report.missing, fetch.take_failed()) == (0, 0, 0)
+        fetch.offer_soon([post_hash(raw) for raw in useless])
+        await soon(fetch.looked_up())
+        assert len(fetches.pending) == 0
 
 
 @on_loop
