@@ -101,7 +101,9 @@ async def test_the_first_pass_is_full_and_later_ones_begin_at_the_safe_point() -
         await here.histories.put_marks()
         first = here.mark
         assert first == SyncMark(0, end_ms - limits.MAX_FUTURE_MS, end_ms - limits.MAX_FUTURE_MS)
+        here.mark = changed = SyncMark(0, first.until_ms, 1)
         await here.histories.put_marks()  # a pass is noted once
+        assert here.mark == changed
         await asyncio.sleep(0.002)
         task = here.begin()
         start_ms, end_ms, _ = await here.page()
@@ -109,7 +111,7 @@ async def test_the_first_pass_is_full_and_later_ones_begin_at_the_safe_point() -
         assert await soon(task) == SAFE_MS
         await here.histories.put_marks()
         later_ms = end_ms - limits.MAX_FUTURE_MS
-        assert here.mark == SyncMark(0, later_ms, first.full_at_ms)
+        assert here.mark == SyncMark(0, later_ms, 1)
         assert later_ms > first.until_ms
         task = here.begin(whole=True)
         start_ms, end_ms, _ = await here.page()
@@ -151,7 +153,7 @@ async def test_a_window_limits_a_pass_and_the_live_request_after_it() -> None:
 @on_loop
 async def test_an_interrupted_pass_is_continued_to_its_start() -> None:
     async with passes() as here:
-        here.mark = SyncMark(START_MS + 7, START_MS + 30 * HOUR_MS, START_MS + 1)
+        here.mark = SyncMark(START_MS + 7, START_MS + 30 * HOUR_MS, START_MS + 1, back_ms=START_MS + 8)
         task = here.begin()
         start_ms, end_ms, _ = await here.page()
         assert start_ms == SAFE_MS
