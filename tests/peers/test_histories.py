@@ -50,6 +50,12 @@ class Passes(NamedTuple):
             self.peer.send(HashResponse(request.request_id, ()))
         return request.time_start_ms, request.time_end_ms, request.limit
 
+    async def stops(self, hashes: int) -> None:
+        """Let the answers time out after this many hashes."""
+        await until(lambda: any(len(answer.hashes) == hashes for answer in self.requests.open.values()))
+        await soon(self.fetch.looked_up())
+        self.link.expire(asyncio.get_running_loop().time() + 10_000)
+
     def begin(self, *, whole: bool = False) -> asyncio.Task[int]:
         return asyncio.create_task(self.histories.fetch("default", whole=whole))
 
@@ -200,11 +206,28 @@ async def test_the_rest_of_an_answer_that_stops_is_requested() -> None:
         task = here.begin()
         for number in (9, 5, 5):
             await here.page(reversed(TEXTS[number : number + 5]), ends=False)
-            await until(lambda: any(len(answer.hashes) == 5 for answer in here.requests.open.values()))
-            here.link.expire(asyncio.get_running_loop().time() + 10_000)
+            await here.stops(5)
         assert await soon(task) == 0
         await here.histories.put_marks()
         assert here.mark is not None
+
+
+@on_loop
+async def test_the_next_page_begins_at_the_last_post_whose_time_is_known() -> None:
+    """If no time is known, all the rest is requested. A post that does not arrive prevents the mark."""
+    lost = [ANN.text("default", "lost", at=START_MS + number) for number in range(4)]
+    async with passes() as here:
+        task = here.begin()
+        pages = []
+        for posts in ([lost[0], *reversed(TEXTS[5:10]), lost[1]], lost[2:]):
+            pages.append(await here.page(posts, ends=False))
+            await here.stops(len(posts))
+        pages.append(await here.page())
+        end_ms = TEXTS[5].timestamp_ms + 1
+        assert pages[1:] == [(0, end_ms, limits.PAGE_HASHES_LEAST), (0, end_ms, 0)]
+        await soon(task)
+        await here.histories.put_marks()
+        assert here.mark is None
 
 
 @on_loop
