@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from by_hand import listening, on_loop
 from peering import Keeper, raw_peer, until
 from people import ANN
 
+from cablestore import limits
 from cablestore.protocol.message import (
     CancelRequest,
     HashResponse,
@@ -20,16 +22,23 @@ from cablestore.protocol.message import (
 
 
 @on_loop
-async def test_a_channel_whose_live_request_the_peer_ended_is_polled() -> None:
-    """Its other live request is cancelled. A request for moderation that the peer ended is sent again."""
+async def test_a_channel_whose_live_request_the_peer_ended_is_polled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its other live request is cancelled. A request for moderation that the peer ended is sent again.
+
+    MAX_LIVE_CHANNELS: another channel may be live instead.
+    """
+    monkeypatch.setattr(limits, "MAX_LIVE_CHANNELS", 2)
     async with listening(channels=None, list_every_s=0.005) as (_, address):
         peer: Keeper = await raw_peer(address, Keeper, posts=[ANN.text("a", "x"), ANN.text("b", "x")])
 
         def live(kind: type[Message]) -> dict[str, Any]:
             return {asked.channel: asked for asked in peer.requests_of(kind) if asked.is_live}
 
+        def polls() -> list[StateRequest]:
+            return [asked for asked in peer.requests_of(StateRequest) if not asked.is_live]
+
         def polled() -> list[str]:
-            return [asked.channel for asked in peer.requests_of(StateRequest) if not asked.is_live]
+            return [asked.channel for asked in polls()]
 
         await until(lambda: len(live(TimeRangeRequest)) == 2)
         assert live(StateRequest).keys() == {"a", "b"}
@@ -45,5 +54,11 @@ async def test_a_channel_whose_live_request_the_peer_ended_is_polled() -> None:
         assert set(polled()) == {"a"}
         assert {asked.channel for asked in peer.requests_of(TimeRangeRequest)[before:]} == {"a"}
         assert not [asked for asked in peer.requests_of(TimeRangeRequest)[before:] if asked.is_live]
-        assert len(peer.requests_of(ListRequest)) > 6  # one in each round
+        await until(lambda: len(polled()) > 1)
+        rounds = [type(asked) for asked in peer.received if isinstance(asked, ListRequest) or asked in polls()]
+        first = rounds.index(StateRequest)
+        assert rounds[first + 1 : first + 8] == [*[ListRequest] * 6, StateRequest]
+        post = ANN.text("c", "x")
+        peer.posts[post.hash] = post
+        await until(lambda: "c" in live(TimeRangeRequest))
         await peer.close()
