@@ -184,13 +184,13 @@ async def test_posts_that_arrive_from_other_peers_are_waited_for() -> None:
         link, other = [await (await ByHand.connect(address)).known_to(node) for _ in range(2)]
         fetches = node.parts.sync.fetches
         fetch = fetches.begin(link)
-        assert fetches.pending.offer(other, HASHES[:2]) == []
-        fetch.offer_soon(HASHES[:2])
+        assert fetches.pending.offer(other, HASHES[:3]) == []
+        fetch.offer_soon(HASHES[:3])
         await soon(fetch.looked_up())
         drained = asyncio.create_task(fetch.drained())
-        for number, has_arrived in ((0, True), (1, False)):
+        for number, has_arrived in ((0, True), (1, False), (2, False)):
             await asyncio.sleep(0)
             assert not drained.done()
             fetches.settled(HASHES[number], has_arrived=has_arrived)
         await soon(drained)
-        assert fetch.take_failed() == 1
+        assert fetch.take_failed() == 2
