@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -131,16 +132,17 @@ async def test_only_rejections_that_were_outdated_before_the_write_are_judged_ag
 
 @on_loop
 async def test_posts_of_one_peer_are_stored_in_their_order(tmp_path: Path) -> None:
-    """The first need a slow judgement, the last none. A peer whose posts wait does not delay another."""
-    path = policy(tmp_path, "[peers]", "posts-per-minute = 6000", "burst = 1")
+    """The first wait for the rate of the policy, the last need no judgement."""
+    path = policy(tmp_path, "[peers]", "posts-per-minute = 1")
     clock = SetClock(NOW_MS)
     first, later = ([ANN.text(name, f"{number}") for number in range(3)] for name in ("first", "later"))
     with memory(clock=clock) as store:
         async with running(store, policy_path=path) as (node, address):
             link = await (await ByHand.connect(address)).known_to(node)
             outcomes = node.parts.intake.store(link, [post.raw for post in first])
+            await asyncio.sleep(0)  # they wait for their share
             path.write_text("")
-            assert node.reload_policy()  # posts of later have no rules to wait for
+            assert node.reload_policy()  # the later posts have no rules to wait for
             last = node.parts.intake.store(link, [post.raw for post in later])
             assert {outcome.verdict for outcome in [*await soon(outcomes), *await soon(last)]} == {Verdict.ACCEPTED}
             with store.snapshot() as state:
