@@ -132,13 +132,15 @@ async def test_only_rejections_that_were_outdated_before_the_write_are_judged_ag
 
 @on_loop
 async def test_posts_of_one_peer_are_stored_in_their_order(tmp_path: Path) -> None:
-    """The first wait for the rate of the policy, the last need no judgement."""
-    path = policy(tmp_path, "[peers]", "posts-per-minute = 1")
+    """The first wait for the rate of the policy. When it is lifted, the last need no judgement."""
+    path = policy(tmp_path, "[peers]", "posts-per-minute = 1", "burst = 1")
     clock = SetClock(NOW_MS)
-    first, later = ([ANN.text(name, f"{number}") for number in range(3)] for name in ("first", "later"))
+    share, *first = [ANN.text("first", f"{number}") for number in range(4)]
+    later = [ANN.text("later", f"{number}") for number in range(3)]
     with memory(clock=clock) as store:
         async with running(store, policy_path=path) as (node, address):
             link = await (await ByHand.connect(address)).known_to(node)
+            await soon(node.parts.intake.store(link, [share.raw]))
             outcomes = node.parts.intake.store(link, [post.raw for post in first])
             await asyncio.sleep(0)  # they wait for their share
             path.write_text("")
@@ -147,4 +149,4 @@ async def test_posts_of_one_peer_are_stored_in_their_order(tmp_path: Path) -> No
             assert {outcome.verdict for outcome in [*await soon(outcomes), *await soon(last)]} == {Verdict.ACCEPTED}
             with store.snapshot() as state:
                 arrived = [entry.hash for entry in entries(state.reader, 0)]
-            assert arrived == [post.hash for post in (*first, *later)]
+            assert arrived == [post.hash for post in (share, *first, *later)]
