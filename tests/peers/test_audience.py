@@ -7,8 +7,10 @@ from peering import memory
 from people import ANN, BOB, CYD, Person
 
 from cablestore import Body, Post
+from cablestore.peers.answering import without_blocked
 from cablestore.peers.audience import EVERYONE, Audience, static_key_of
 from cablestore.protocol.body import Block, Text, Unblock
+from cablestore.protocol.message import ListRequest, ModerationRequest, TimeRangeRequest
 
 
 def block(user: Person, *, notify: bool) -> Block:
@@ -38,6 +40,12 @@ def test_a_peer_receives_only_the_posts_that_blocks_allow(body: Body, for_bob: b
         ):
             assert audience.may_get_hash(state.reader, post.hash) is expected
             assert audience.may_get_hash_of(post) is expected
+            for request, is_given in (
+                (ModerationRequest(b"", (), 0, 0), expected),
+                (TimeRangeRequest(b"", "default", 0, 0, 0), expected or not audience.is_blocked),
+                (ListRequest(b"", 0, 0), not audience.is_blocked),
+            ):
+                assert without_blocked(state.reader, request, [post.hash], audience) == [post.hash] * is_given
             assert audience.may_get(post.raw, state.reader.dialect) is expected
             assert audience.may_get_hash(state.reader, bytes(32)) is not audience.is_blocked  # it is not stored
         assert not Audience(static, frozenset({ANN.key})).may_get(ANN.text("default", "x").raw, state.reader.dialect)

@@ -64,6 +64,7 @@ async def test_a_connection_is_reported_with_its_reason_to_end() -> None:
         came = await soon(anext(events))
         assert isinstance(came, PeerConnected)
         found = came.peer
+        assert found.number == 1
         assert found.address == Address(*peer.writer.get_extra_info("sockname"))
         assert (found.key, found.is_outgoing, found.only_reconciles, found.is_in_step) == (None, False, False, None)
         assert (found.received_requests, found.reconciliations, found.reconciled_at_ms) == (0, 0, None)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from by_hand import ByHand, listening, on_loop
+from by_hand import ByHand, listening, on_loop, post_request
 from peering import Keeper, raw_peer, soon, until
-from people import ANN
+from people import ANN, BOB
 
 from cablestore import limits
 from cablestore.index.verdict import Outcome, Verdict
-from cablestore.protocol.message import PostRequest
+from cablestore.peers.connection import PauseReason
+from cablestore.protocol.body import LOCAL_ONLY, Block
+from cablestore.protocol.crypto import post_hash
+from cablestore.protocol.message import PostRequest, PostResponse
 
 HASHES = [bytes((number,)) * 32 for number in range(6)]
 
@@ -55,6 +58,33 @@ async def test_rejected_posts_are_remembered_up_to_a_limit(monkeypatch: pytest.M
         await until(lambda: peer.requests_of(PostRequest))
         assert peer.requests_of(PostRequest)[0].hashes == (HASHES[3],)  # HASHES[2] is useless
         await peer.close()
+
+
+@on_loop
+async def test_a_post_that_can_never_be_stored_is_requested_once() -> None:
+    text = ANN.text("default", "x").raw
+    useless = [
+        ANN.post(Block("", LOCAL_ONLY, (BOB.key,), 0, 0)).raw,
+        bytes((*text[:40], text[40] ^ 1, *text[41:])),  # the signature is wrong
+        bytes(96) + b"\x00\xc8\x01\x50",  # of an unknown type
+        b"malformed",
+    ]
+    async with listening() as (node, address):
+        peer = await ByHand.connect(address)
+        link = await peer.known_to(node)
+        fetches = node.parts.sync.fetches
+        fetch = fetches.begin(link)
+        for number, raw in enumerate(useless):
+            fetch.offer_soon([post_hash(raw)])
+            request = await post_request(peer)
+            peer.send(PostResponse(request.request_id, (raw,)), PostResponse(request.request_id, ()))
+            await soon(fetch.drained())
+            assert fetches.is_useless(post_hash(raw))
+            assert fetch.report.refused == number + 1
+        assert (fetch.report.posts, fetch.report.missing, fetch.take_failed()) == (0, 0, 0)
+        fetch.offer_soon([post_hash(raw) for raw in useless])
+        await soon(fetch.looked_up())
+        assert len(fetches.pending) == 0
 
 
 @on_loop
@@ -115,3 +145,52 @@ async def test_waits_for_posts_end_with_the_peer() -> None:
         fetch.offer_soon(HASHES)
         await soon(fetch.looked_up())  # nothing is looked up for a lost peer
         assert (fetch.take_failed(), fetch.take_overflow()) == (0, False)
+
+
+@on_loop
+async def test_offers_without_room_are_reported_once() -> None:
+    """MAX_PENDING_HASHES_PER_PEER."""
+    async with listening() as (node, address):
+        link = await (await ByHand.connect(address)).known_to(node)
+        fetches = node.parts.sync.fetches
+        fetch = fetches.begin(link)
+        many = [number.to_bytes(32, "big") for number in range(1, limits.MAX_PENDING_HASHES_PER_PEER)]
+        assert fetches.pending.offer(link, many) == []
+        fetch.offer_soon(HASHES[:3])
+        await soon(fetch.looked_up())
+        assert [digest in fetches.pending for digest in HASHES[:3]] == [True, False, False]
+        assert (fetch.has_failed, fetch.take_failed(), fetch.has_failed) == (True, 2, False)
+        assert (fetch.take_overflow(), fetch.take_overflow()) == (True, False)
+
+
+@on_loop
+async def test_reading_is_paused_while_many_offers_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MAX_PENDING_HASHES_PER_PEER."""
+    monkeypatch.setattr(limits, "MAX_PENDING_HASHES_PER_PEER", 2)
+    async with listening() as (node, address):
+        link = await (await ByHand.connect(address)).known_to(node)
+        fetch = node.parts.sync.fetches.begin(link)
+        fetch.offer_soon(HASHES[:2])
+        assert PauseReason.OFFERS not in link.pauses
+        fetch.offer_soon(HASHES[2:3])
+        assert PauseReason.OFFERS in link.pauses
+        await soon(fetch.looked_up())
+        assert PauseReason.OFFERS not in link.pauses
+
+
+@on_loop
+async def test_posts_that_arrive_from_other_peers_are_waited_for() -> None:
+    async with listening() as (node, address):
+        link, other = [await (await ByHand.connect(address)).known_to(node) for _ in range(2)]
+        fetches = node.parts.sync.fetches
+        fetch = fetches.begin(link)
+        assert fetches.pending.offer(other, HASHES[:3]) == []
+        fetch.offer_soon(HASHES[:3])
+        await soon(fetch.looked_up())
+        drained = asyncio.create_task(fetch.drained())
+        for number, has_arrived in ((0, True), (1, False), (2, False)):
+            await asyncio.sleep(0)
+            assert not drained.done()
+            fetches.settled(HASHES[number], has_arrived=has_arrived)
+        await soon(drained)
+        assert fetch.take_failed() == 2

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
+import pytest
 from by_hand import ByHand, on_loop, running
-from clock import SetClock
+from clock import BlockingClock, SetClock
 from history import NOW_MS
-from peering import memory
+from peering import memory, soon, until
 from people import ANN, BOB, Person
 
 from cablestore import LEGACY, Text, encode_post, limits
+from cablestore.index.arrival_log import entries
 from cablestore.index.verdict import Verdict
 from cablestore.peers.rejected_posts import RejectionReason
 
@@ -96,3 +99,54 @@ async def test_a_post_that_is_too_early_is_due_when_the_store_accepts_it() -> No
             clock.now_ms = due_ms
             [outcome] = await node.parts.intake.store(link, [post.raw], link)
             assert outcome.verdict is Verdict.ACCEPTED
+
+
+@pytest.mark.parametrize("by", ["policy", "quota"])
+@on_loop
+async def test_only_rejections_that_were_outdated_before_the_write_are_judged_again(tmp_path: Path, by: str) -> None:
+    """The change occurs while the other posts are written. All outcomes are in the order of the posts."""
+    path = policy(tmp_path, "[channels]", 'deny = ["spam"]')
+    clock = BlockingClock(NOW_MS)
+    names = ["spam", "default", "spam", "spam", "default"]
+    posts = [ANN.text(name, f"{number}") for number, name in enumerate(names)]
+    with memory(clock=clock) as store:
+        async with running(store, policy_path=path) as (node, address):
+            link = await (await ByHand.connect(address)).known_to(node)
+            outcomes = node.parts.intake.store(link, [post.raw for post in posts])
+            await until(clock.is_reached.is_set)
+            if by == "policy":
+                path.write_text("")
+                assert node.reload_policy()
+            else:
+                node.parts.intake.rejected.forget(RejectionReason.QUOTA)
+            clock.passes.set()
+            found = await soon(outcomes)
+            assert [outcome.hash for outcome in found] == [post.hash for post in posts]
+            rejected = Verdict.ACCEPTED if by == "policy" else Verdict.REJECTED
+            expected = [rejected if name == "spam" else Verdict.ACCEPTED for name in names]
+            assert [outcome.verdict for outcome in found] == expected
+            assert len(node.parts.intake.rejected) == (0 if by == "policy" else 3)
+            again = await soon(node.parts.intake.store(link, [posts[0].raw]))
+            assert [outcome.verdict for outcome in again] == [Verdict.REJECTED if by == "quota" else Verdict.DUPLICATE]
+
+
+@on_loop
+async def test_posts_of_one_peer_are_stored_in_their_order(tmp_path: Path) -> None:
+    """The first wait for the rate of the policy. When it is lifted, the last need no judgement."""
+    path = policy(tmp_path, "[peers]", "posts-per-minute = 1", "burst = 1")
+    clock = SetClock(NOW_MS)
+    share, *first = [ANN.text("first", f"{number}") for number in range(4)]
+    later = [ANN.text("later", f"{number}") for number in range(3)]
+    with memory(clock=clock) as store:
+        async with running(store, policy_path=path) as (node, address):
+            link = await (await ByHand.connect(address)).known_to(node)
+            await soon(node.parts.intake.store(link, [share.raw]))
+            outcomes = node.parts.intake.store(link, [post.raw for post in first])
+            await asyncio.sleep(0)  # they wait for their share
+            path.write_text("")
+            assert node.reload_policy()  # the later posts have no rules to wait for
+            last = node.parts.intake.store(link, [post.raw for post in later])
+            assert {outcome.verdict for outcome in [*await soon(outcomes), *await soon(last)]} == {Verdict.ACCEPTED}
+            with store.snapshot() as state:
+                arrived = [entry.hash for entry in entries(state.reader, 0)]
+            assert arrived == [post.hash for post in (share, *first, *later)]

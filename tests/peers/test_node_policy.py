@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
 from by_hand import CABAL_KEY, ByHand, deliver, listening, offered, on_loop, only, post_request, running, texts
-from clock import SetClock
+from clock import BlockingClock, SetClock
 from history import NOW_MS
 from peering import HOST, QUICK, Keeper, memory, network, raw_peer, soon, until
 from people import ANN, BOB, CYD, Person
-from waiting import LIMIT_S
 
 from cablestore import LEGACY, CableStore, Post, limits
 from cablestore.errors import NodeError
@@ -283,24 +281,11 @@ async def refused(node: Node, address: Address) -> None:
         await soon(asyncio.shield(found.closed))
 
 
-class BlockingClock:
-    """Clock of a store that blocks the writing thread while `passes` is not set."""
-
-    def __init__(self) -> None:
-        self.passes, self.is_reached = threading.Event(), threading.Event()
-
-    def __call__(self) -> int:
-        if threading.current_thread().name == "cablestore-write":
-            self.is_reached.set()
-            self.passes.wait(LIMIT_S)
-        return NOW_MS
-
-
 @on_loop
 async def test_posts_accepted_by_an_old_policy_are_checked_again_before_the_write() -> None:
     """The first post is being written when the policy changes, the others wait in the queue."""
     (first,), later = texts(1), texts(3, "later")
-    clock = BlockingClock()
+    clock = BlockingClock(NOW_MS)
     with TemporaryDirectory() as folder, memory(clock=clock) as store:
         settings = chosen(folder, "")
         async with running(store, channels=None, policy_path=settings.policy_path) as (node, address):

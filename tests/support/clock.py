@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from typing import Final
+
+from waiting import LIMIT_S
 
 _BEGINS_AT_S: Final = 1_000.0
 _TURNS: Final = 5
@@ -18,6 +21,20 @@ class SetClock:
         self.now_ms = now_ms
 
     def __call__(self) -> int:
+        return self.now_ms
+
+
+class BlockingClock:
+    """Clock of a store that blocks the writing thread of a node while `passes` is not set."""
+
+    def __init__(self, now_ms: int) -> None:
+        self.now_ms = now_ms
+        self.passes, self.is_reached = threading.Event(), threading.Event()
+
+    def __call__(self) -> int:
+        if threading.current_thread().name == "cablestore-write":
+            self.is_reached.set()
+            self.passes.wait(LIMIT_S)
         return self.now_ms
 
 
