@@ -1,4 +1,7 @@
-"""The intake of received posts: they are judged, then stored, in the order in which each peer sent them."""
+"""The intake of received posts: they are judged, then stored, in the order in which each peer sent them.
+
+If the policy changes meanwhile, posts are judged again and may be stored after later ones.
+"""
 
 from __future__ import annotations
 
