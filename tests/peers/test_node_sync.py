@@ -417,7 +417,7 @@ async def test_lost_peers_leave_no_state() -> None:
         for link in net.links:
             link.close("the end")
         await every(net.nodes, lambda node: not node.connections)
-        await every(net.nodes, lambda node: len(node.parts.context.life.tasks) == 2)  # its two clocks
+        await every(net.nodes, lambda node: len(node.parts.context.life.tasks) == 3)  # two clocks and the feed
         for node in net.nodes:
             assert not len(node.parts.sync.fetches.pending)
             assert not len(node.parts.sync)
