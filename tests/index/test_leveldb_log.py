@@ -59,6 +59,8 @@ def test_lost_records_are_distinguished_from_an_incomplete_end() -> None:
     assert find_silent_end(log + last[:-1]) == (length, False)
     assert find_silent_end(log + last[: HEADER - 1]) == (length, False)
     assert find_silent_end(log + bytes(HEADER) + last) == (length, True)
+    full = recorded(bytes(BLOCK - 2 * HEADER))
+    assert find_silent_end(full + bytes(HEADER) + last) == (len(full), True)  # the zeros end the block
     assert find_silent_end(too_long) == (0, False)
     assert find_silent_end(too_long + last) == (0, True)
     assert find_silent_end(too_long + last[:-1] + b"?") == (0, False)

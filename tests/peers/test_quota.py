@@ -214,6 +214,13 @@ async def test_a_state_ends_when_a_reserve_is_free() -> None:
             await net.stop(node)
 
 
+def test_the_margin_is_a_part_of_the_smaller_limit() -> None:
+    """QUOTA_MARGIN."""
+    assert [QuotaLimits(*given).margin_bytes for given in ((0, 0), (500, 0), (0, 700), (500, 700), (700, 500))] == [
+        int(smaller * limits.QUOTA_MARGIN) for smaller in (0, 500, 700, 500, 500)
+    ]
+
+
 @on_loop
 async def test_posts_that_wait_or_arrive_during_a_measurement_use_room() -> None:
     with on_disk() as store:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from talking import hello
 
 from cablestore import limits
+from cablestore.reconcile import messages
 from cablestore.reconcile.errors import ReconcileError
 from cablestore.reconcile.messages import (
     END_MS,
@@ -70,6 +71,14 @@ def test_any_bytes_result_in_a_frame_or_an_error(data: st.DataObject) -> None:
         assert str(error)  # noqa: PT017 - an error is not required
     else:
         assert decode_frame(encode_frame(number, message)) == (number, message)
+
+
+def test_notices_have_the_bytes_that_other_versions_expect() -> None:
+    notices = (messages.NEW_CHANNEL, messages.EQUAL, messages.CHANGED, messages.SNAPSHOT, messages.LIFE_REQUEST)
+    notices += (messages.LIFE_SIGN, messages.NODE, messages.UNLISTED)
+    kind = messages.NEW_CHANNEL[:1]
+    assert notices == (kind + b"\x00", *(kind + bytes((0, number)) for number in range(1, 8)))
+    assert (messages.HELLO, kind) == (b"\x01", b"\x04")
 
 
 def test_frames_have_a_limit() -> None:
