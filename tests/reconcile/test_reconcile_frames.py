@@ -74,10 +74,10 @@ def test_any_bytes_result_in_a_frame_or_an_error(data: st.DataObject) -> None:
 
 
 def test_notices_have_the_bytes_that_other_versions_expect() -> None:
-    notices = (messages.NEW_CHANNEL, messages.EQUAL, messages.CHANGED, messages.SNAPSHOT, messages.LIFE_REQUEST)
-    notices += (messages.LIFE_SIGN, messages.NODE, messages.UNLISTED)
+    names = "NEW_CHANNEL EQUAL CHANGED SNAPSHOT LIFE_REQUEST LIFE_SIGN NODE UNLISTED"
+    notices = [getattr(messages, name) for name in names.split()]
     kind = messages.NEW_CHANNEL[:1]
-    assert notices == (kind + b"\x00", *(kind + bytes((0, number)) for number in range(1, 8)))
+    assert notices == [kind + b"\x00", *(kind + bytes((0, number)) for number in range(1, 8))]
     assert (messages.HELLO, kind) == (b"\x01", b"\x04")
 
 
