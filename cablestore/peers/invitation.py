@@ -20,6 +20,7 @@ from typing import BinaryIO, Final, Self
 from urllib.parse import parse_qsl, quote
 
 from cablestore import limits
+from cablestore.arguments import check_bytes
 from cablestore.errors import ArgumentError, NodeError
 from cablestore.files import text_of
 from cablestore.moderation import Seed
@@ -51,8 +52,10 @@ class Invitation:
         """Reject values that others could not use."""
         if self.cabal_key is None and not self.peers:
             raise ArgumentError("invalid invitation: it contains neither a cabal key nor a peer. Add one of them")
-        if self.cabal_key is not None and len(self.cabal_key) != KEY_SIZE_BYTES:
-            raise ArgumentError(f"invalid cabal key: it has {len(self.cabal_key)} bytes, expected {KEY_SIZE_BYTES}")
+        if self.cabal_key is not None:
+            check_bytes("cabal_key", self.cabal_key)
+            if len(self.cabal_key) != KEY_SIZE_BYTES:
+                raise ArgumentError(f"invalid cabal key: it has {len(self.cabal_key)} bytes, expected {KEY_SIZE_BYTES}")
         if len(self.peers) > limits.MAX_INVITATION_PEERS:
             raise ArgumentError(
                 f"too many peers: the invitation names {len(self.peers)}, the maximum is {limits.MAX_INVITATION_PEERS}"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from cablestore import limits
+from cablestore.arguments import check_bytes
 from cablestore.errors import NodeError
 from cablestore.protocol.crypto import KEY_SIZE_BYTES
 from cablestore.protocol.secure_channel import PROLOGUE
@@ -127,8 +128,11 @@ class NodeSettings:
     __repr__ = hex_repr
 
     def __post_init__(self) -> None:
-        """Reject a cabal key of the wrong size."""
-        if self.cabal_key is not None and len(self.cabal_key) != KEY_SIZE_BYTES:
+        """Reject a cabal key of the wrong type or size."""
+        if self.cabal_key is None:
+            return
+        check_bytes("cabal_key", self.cabal_key)
+        if len(self.cabal_key) != KEY_SIZE_BYTES:
             raise NodeError(f"invalid cabal key: it has {len(self.cabal_key)} bytes, expected {KEY_SIZE_BYTES}")
 
     def with_changes_of(self, other: NodeSettings) -> NodeSettings:

@@ -45,7 +45,7 @@ async def test_posts_of_the_longest_permitted_size_and_own_posts_are_accepted(tm
 
 @on_loop
 async def test_posts_above_the_rate_of_their_author_are_due_later(tmp_path: Path) -> None:
-    """POSTPONED_S: posts with wrong signatures do not count, whoever is named as their author."""
+    """POSTPONED_S: posts with wrong signatures do not count for the author that they name."""
     path = policy(tmp_path, "[authors]", "posts-per-minute = 1")
     clock = SetClock(NOW_MS)
     with memory(clock=clock) as store:

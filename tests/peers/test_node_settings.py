@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from cablestore import limits
-from cablestore.errors import NodeError
-from cablestore.peers import NodeSettings
+from cablestore.errors import ArgumentError, NodeError
+from cablestore.peers import Invitation, NodeSettings
 from cablestore.peers.settings import FULL_PASS_EVERY_MS, PAGE_HASHES, SYNC_OVERLAP_MS
 
 HOUR_MS = 60 * 60 * 1000
@@ -26,3 +28,14 @@ def test_a_cabal_key_of_another_size_is_rejected(size_bytes: int) -> None:
     with pytest.raises(NodeError, match=f"it has {size_bytes} bytes, expected 32"):
         NodeSettings(cabal_key=bytes(size_bytes))
     assert NodeSettings(cabal_key=bytes(32)).cabal_key == bytes(32)
+
+
+@pytest.mark.parametrize("text", ["0123456789abcdef" * 2, "0123456789abcdef" * 4])
+@pytest.mark.parametrize("give", [NodeSettings, Invitation])
+def test_a_cabal_key_that_is_text_is_rejected_and_not_shown(give: Callable[..., object], text: str) -> None:
+    """Thirty-two characters have the length of a key, and 64 are a key in hex."""
+    with pytest.raises(ArgumentError, match="expected bytes, got a str of") as error:
+        give(cabal_key=text)
+    assert text not in str(error.value)
+    with pytest.raises(ArgumentError, match=r"Use bytes\(value\)"):
+        give(cabal_key=bytearray(32))

@@ -1,4 +1,4 @@
-"""One reconciliation: when a silent peer ends it, what the peer is told about the end, and what the report counts."""
+"""One reconciliation: its timeout for a silent peer, the reason that the peer receives, and the counts of the report."""
 
 from __future__ import annotations
 

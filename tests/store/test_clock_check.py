@@ -171,7 +171,7 @@ def test_answers_that_are_too_early_by_the_tolerance_are_not_reported(store: Cab
 
 
 def test_one_answer_of_each_user_in_the_channel_counts(store: CableStore, clock: SetClock) -> None:
-    """Own answers, texts of other channels and other posts are no answers."""
+    """Own answers, texts of other channels and other posts do not count as answers."""
     clock.now_ms = NOW_MS + 2 * HOUR_MS
     question = store.post("a", "what time is it?")
     linked: dict[str, Any] = {"at": clock.now_ms - TOLERANCE_MS, "links": (question.hash,)}
