@@ -13,6 +13,7 @@ import pytest
 from by_hand import ByHand, listening, on_standing_loop
 from clock import pass_time
 from peering import logged
+from separate import in_separate_process
 
 from cablestore import limits
 from cablestore.peers import descriptors
@@ -68,6 +69,7 @@ def test_the_reserved_descriptors_are_at_most_half_of_all(allowed: int) -> None:
         assert descriptors.rejection(allowed - reserved) == reason
 
 
+@in_separate_process
 @on_standing_loop
 async def test_a_peer_that_would_use_a_reserved_descriptor_is_rejected_with_a_warning_every_ten_minutes() -> None:
     with logged() as log:

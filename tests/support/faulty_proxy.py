@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import re
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -23,6 +24,7 @@ class FaultyProxy:
         self.port = port
         self.fault: Callable[[str, str, int], Fault] = lambda method, path, number: "none"
         self.requests: list[tuple[str, str]] = []
+        self.connections: set[socket.socket] = set()
         self._lock = threading.Lock()
 
     def next_fault(self, method: str, path: str) -> Fault:
@@ -53,6 +55,14 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     proxy: FaultyProxy
     target_port: int
+
+    def setup(self) -> None:
+        super().setup()
+        self.proxy.connections.add(self.connection)
+
+    def finish(self) -> None:
+        self.proxy.connections.discard(self.connection)
+        super().finish()
 
     def handle_one_request(self) -> None:
         with suppress(ConnectionError):
@@ -117,7 +127,7 @@ def faulty_proxy(port: int) -> Iterator[FaultyProxy]:
         target_port = port
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
+    server.daemon_threads = False  # `server_close` waits for its threads
     Handler.proxy = FaultyProxy(server.server_address[1])
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
@@ -125,5 +135,8 @@ def faulty_proxy(port: int) -> Iterator[FaultyProxy]:
         yield Handler.proxy
     finally:
         server.shutdown()
+        for connection in list(Handler.proxy.connections):  # idle ones of clients that are not collected yet
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
         server.server_close()
         thread.join()
