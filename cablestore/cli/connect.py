@@ -21,8 +21,8 @@ from cablestore.store.store import CableStore
 def connect(store: CableStore, out: Output, now: bool) -> None:
     """Show the peers that `serve` stays connected to.
 
-    The table shows why the last attempt failed or the last connection ended, and when the next attempt starts. Sending
-    SIGUSR1 to `serve` has the same effect as --now.
+    For each peer that is not connected, the table shows the reason, and when the next attempt starts. Sending SIGUSR1 to
+    `serve` has the same effect as --now.
 
     Example: `cablestore connect --now`
     """

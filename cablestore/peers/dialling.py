@@ -19,7 +19,7 @@ class DialState(NamedTuple):
     only_reconciles: bool
     is_connected: bool
     reason: str
-    """Why the last attempt failed, or the last connection ended."""
+    """Why the last attempt failed, or the last connection ended. "" while the peer is connected."""
     again_in_s: float
     """Seconds until the next attempt, 0.0 if one is in progress or the peer is connected."""
 
@@ -42,6 +42,7 @@ class Dial:
     def connected(self) -> bool:
         """Record that a connection is established. Return True if the previous attempt failed."""
         self._connected_s = self._clock()
+        self._reason = ""
         return self._is_away
 
     def ended(self, reason: str, first_s: float, longest_s: float, spread: Callable[[float, float], float]) -> float:

@@ -273,6 +273,7 @@ async def test_one_reachable_peer_causes_one_more_attempt_for_the_others() -> No
                 node.dial_now()  # it reaches one peer, which triggers one more attempt for the others
                 await until(lambda: all(failures(log, address) >= 3 for address in (away, reconciling)))
                 assert [dial.is_connected for dial in node.dials()] == [True, False, False]
+                assert [bool(dial.reason) for dial in node.dials()] == [False, True, True]
 
 
 # --- commands and signals -------------------------------------------------------------------------
