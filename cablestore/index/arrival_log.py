@@ -73,18 +73,19 @@ def next_sequence(reader: Reader) -> int:
 
 
 def entries(reader: Reader, after: int) -> Iterator[Arrival]:
-    """Yield the entries with numbers greater than `after`, in order."""
+    """Yield the entries with numbers greater than `after`, in order. Raises CorruptStoreError."""
     after = max(after, 0)
     start = _KEY % (after + 1)
     rows = reader.scan(start, _AFTER_LOG)
-    first = next(rows, None)
-    if first is None or first[0] != start:  # the next entry may be in the middle of a row
+    following = next(rows, None)
+    begun = None
+    if following is None or following[0] != start:  # the next entry may be in the middle of a row
         begun = next(reader.scan(LOG_PREFIX, start, reverse=True), None)
-        if begun is not None:
-            yield from entries_of(begun, after)
-    if first is not None:
-        for row in chain((first,), rows):
-            yield from entries_of(row, after)
+    for row in chain(filter(None, (begun, following)), rows):
+        first, _ = span_of(row)
+        for number, (kind, digest) in enumerate(_ENTRY.iter_unpack(row[1]), first):
+            if number > after:
+                yield Arrival(number, _KINDS[kind], digest)
 
 
 def post_entries(reader: Reader, after: int) -> Iterator[Arrival]:
@@ -107,13 +108,6 @@ def end_of_batch(reader: Reader, sequence: int) -> int:
     """Return the number of the last entry of the batch that contains the entry `sequence`."""
     row = next(reader.scan(LOG_PREFIX, _KEY % (sequence + 1), reverse=True), None)
     return sequence if row is None else max(sequence, span_of(row)[1] - 1)
-
-
-def entries_of(row: Row, after: int = 0) -> list[Arrival]:
-    """Return those entries of a row whose numbers are greater than `after`. Raises CorruptStoreError."""
-    first, _ = span_of(row)
-    numbered = enumerate(_ENTRY.iter_unpack(row[1]), first)
-    return [Arrival(number, _KINDS[kind], digest) for number, (kind, digest) in numbered if number > after]
 
 
 def span_of(row: Row) -> tuple[int, int]:

@@ -123,7 +123,8 @@ class Engine(ProcessBound):
         self._arrival_lock = threading.RLock()
         """Lock of `_arrived`. Ctrl-C in `with _arrived`, whose beginning is Python code, would leave it locked."""
         self._arrived = threading.Condition(self._arrival_lock)
-        self._is_open = True
+        self.is_closed = False
+        """True if the engine is closed or waits for the writer before it closes."""
         self._watchers: tuple[tuple[Callable[[], None], bool], ...] = ()
         """Functions to call after writes. The second value is True for a function that is also called after writes that
         change only local values of the user."""
@@ -256,7 +257,7 @@ class Engine(ProcessBound):
     def retry_writes(self) -> None:
         """Open the database again if a write failed. Errors are ignored: the next transaction tries again."""
         with self.writing:
-            if self.write_failure and self._is_open:
+            if self.write_failure and not self.is_closed:
                 with suppress(CableStoreError):
                     self._mend()
                     if self._is_stale:
@@ -338,8 +339,8 @@ class Engine(ProcessBound):
         """
         with self._arrival_lock:
             if timeout_s != 0:  # even a wait of 0 s releases the lock for a moment, in which Ctrl-C may arrive
-                self._arrived.wait_for(lambda: self.next_sequence > after + 1 or not self._is_open, timeout_s)
-            return self.next_sequence > after + 1 and self._is_open
+                self._arrived.wait_for(lambda: self.next_sequence > after + 1 or self.is_closed, timeout_s)
+            return self.next_sequence > after + 1 and not self.is_closed
 
     def watch(self, call: Callable[[], None], *, local: bool = True) -> Callable[[], None]:
         """Register `call`. The writer's thread calls it after each write and failed write, and `close` calls it.
@@ -355,11 +356,6 @@ class Engine(ProcessBound):
         with self._arrival_lock:
             self._watchers += ((call, local),)
         return unwatch
-
-    @property
-    def is_closed(self) -> bool:
-        """True if the engine is closed or waits for the writer before it closes."""
-        return not self._is_open
 
     def sync(self) -> None:
         """Return when all writes are on the disk. Raises StorageError."""
@@ -440,7 +436,7 @@ class Engine(ProcessBound):
     def close(self) -> None:
         """Wake the threads in `wait`, wait for the writer, close the database and unlock the folder."""
         with self._arrival_lock:
-            self._is_open = False
+            self.is_closed = True
         self._notify_waiting()
         with self.writing:
             self._database.close()

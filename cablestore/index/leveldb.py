@@ -77,6 +77,8 @@ class LevelDB(forks.ProcessBound):
         `_lock`.
         """
         self._is_open = True
+        self._is_usable = True
+        """False if the database is closed, or `mend` could not open it again."""
         self._live = LevelSnapshot(self._db)
         self._snapshots: weakref.WeakSet[LevelSnapshot] = weakref.WeakSet()
         self._failure: StorageError | None = None
@@ -155,7 +157,8 @@ class LevelDB(forks.ProcessBound):
     def snapshot(self) -> LevelSnapshot:
         """Return a snapshot of the current state."""
         with self._lock:
-            self._require_open()
+            if not self._is_usable:
+                self._make_usable()
             snapshot = LevelSnapshot(self._db)
             self._snapshots.add(snapshot)
         return snapshot
@@ -166,14 +169,15 @@ class LevelDB(forks.ProcessBound):
         Only the writer may use it, because `close` does not wait for its reads.
         """
         with self._lock:
-            self._require_open()
-        return self._live
+            if not self._is_usable:
+                self._make_usable()
+            return self._live
 
-    def _require_open(self) -> None:
+    def _make_usable(self) -> None:
+        """Open the database again after `mend` failed. Raises StoreClosedError if the database is closed."""
         if not self._is_open:
             raise StoreClosedError("the store is closed")
-        if self._db.closed:  # `mend` failed
-            self._reopen()
+        self._reopen()
 
     def write(self, rows: Mapping[bytes, bytes | None], *, sync: bool) -> None:
         """Put rows, and delete keys whose value is None, atomically. With `sync`, return when they are on the disk.
@@ -182,7 +186,8 @@ class LevelDB(forks.ProcessBound):
         incomplete record in its log, and the next opening would lose all rows after it.
         """
         with self._lock:
-            self._require_open()
+            if not self._is_usable:
+                self._make_usable()
             if self._failure is not None:
                 raise self._rejection("the store rejects writes until it is opened again")
             if self._rest_size_bytes is not None:
@@ -220,6 +225,7 @@ class LevelDB(forks.ProcessBound):
             self._require_room()
             for snapshot in (*self._snapshots, self._live):
                 snapshot.close()
+            self._is_usable = False
             self._db.close()
             self._reopen()
             if not any(map(self._holds, (self._acknowledged, {**self._acknowledged, **self._failed}))):
@@ -236,6 +242,7 @@ class LevelDB(forks.ProcessBound):
         except StorageError as error:
             raise self._rejection(f"the database cannot be opened again ({error})") from None
         self._live = LevelSnapshot(self._db)
+        self._is_usable = True
 
     def _require_room(self) -> None:
         """Raise StorageError if the disk lacks space to open the database again, which writes the logs to a table."""
@@ -279,7 +286,8 @@ class LevelDB(forks.ProcessBound):
         later write is synced. So all logs are synced here.
         """
         with self._lock:
-            self._require_open()
+            if not self._is_usable:
+                self._make_usable()
             if self._failure is not None:
                 raise self._failure
         with storage_errors(self._path):
@@ -323,13 +331,15 @@ class LevelDB(forks.ProcessBound):
         self._require_thread()
         with self._compacting, reading():
             with self._lock:
-                self._require_open()
+                if not self._is_usable:
+                    self._make_usable()
             self._db.compact_range(start=b"\x00", stop=stop)
 
     def approximate_size_bytes(self, start: bytes, stop: bytes) -> int:
         """Return the approximate size of a range on disk. The latest writes may not be counted."""
         with self._lock, reading():
-            self._require_open()
+            if not self._is_usable:
+                self._make_usable()
             size_bytes: int = self._db.approximate_size(start, stop)
         return size_bytes
 
@@ -338,7 +348,7 @@ class LevelDB(forks.ProcessBound):
         with self._compacting, self._lock:
             if not self._is_open:
                 return
-            self._is_open = False
+            self._is_open = self._is_usable = False
             for snapshot in list(self._snapshots):
                 snapshot.close()
             if self._rest_size_bytes is not None:

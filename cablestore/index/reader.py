@@ -284,17 +284,28 @@ class Reader:
 
 
 class SnapshotReader(Reader):
-    """Reader of a snapshot. At the end of a `with`, it closes the snapshot."""
+    """Reader of a snapshot. At the end of a `with`, it closes the snapshot.
 
-    __slots__ = ()
+    Several users in one thread can share it: each calls `keep`, and later `close`.
+    """
+
     source: SnapshotSource
+    _kept = 0
+    """How often `keep` was called without a `close`."""
 
-    def close(self) -> None:
-        """Release the snapshot."""
-        self.source.close()
+    def keep(self) -> Self:
+        """Keep the snapshot open until `close` is called once more. Return the reader."""
+        self._kept += 1
+        return self
+
+    def close(self, *_: object) -> None:
+        """End one use of the snapshot. The end of the last use releases it."""
+        if self._kept:
+            self._kept -= 1
+        else:
+            self.source.close()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *exc_info: object) -> None:
-        self.source.close()
+    __exit__ = close

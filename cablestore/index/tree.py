@@ -281,11 +281,6 @@ def items_in(blocks: Iterable[list[Row]], prefix: bytes) -> Iterator[list[Row]]:
 def changed(reader: Reader, tree: Tree, moves: list[Move]) -> list[Change]:
     """Return the rows of `tree` that `moves` change. `reader` reads the state before the moves."""
     found: list[Change] = []
-    if -1 in [sign for _, _, sign in moves]:
-        net: Counter[tuple[bytes, bytes]] = Counter()
-        for key, digest, sign in moves:
-            net[key, digest] += sign
-        moves = [(key, digest, sign) for (key, digest), sign in net.items() if sign]
     sets: dict[bytes, list[Move]] = {}
     for move in moves:
         sets.setdefault(move[0][:-SORT_TIME_SIZE_BYTES], []).append(move)
@@ -293,11 +288,21 @@ def changed(reader: Reader, tree: Tree, moves: list[Move]) -> list[Change]:
         root_key = tree.prefix + head + b"~"
         root = reader.get(root_key)
         grown = None if root is None else _grown(root, head, of_set, tree.leaf_rows)
-        if grown is None:
-            found += _SetChange(reader, tree, head, root, sorted(of_set)).run()
-        else:
+        if grown is not None:
             found.append((root_key, root, grown))
+        elif net := _net(of_set):
+            found += _SetChange(reader, tree, head, root, net).run()
     return found
+
+
+def _net(moves: list[Move]) -> list[Move]:
+    """Return moves in order, without those of posts that were added and removed again."""
+    if -1 not in [sign for _, _, sign in moves]:
+        return sorted(moves)
+    net: Counter[tuple[bytes, bytes]] = Counter()
+    for key, digest, sign in moves:
+        net[key, digest] += sign
+    return sorted((key, digest, sign) for (key, digest), sign in net.items() if sign)
 
 
 def _grown(root: bytes, head: bytes, moves: list[Move], leaf_rows: int) -> bytes | None:

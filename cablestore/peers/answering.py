@@ -15,13 +15,12 @@ from typing import Any, Final
 from cablestore import limits
 from cablestore.index import arrival_log
 from cablestore.index.log_position import LogPosition
-from cablestore.index.reader import Reader
+from cablestore.index.reader import Reader, SnapshotReader
 from cablestore.peers.audience import Audience
 from cablestore.peers.context import PeerContext
 from cablestore.peers.link import PeerLink
 from cablestore.peers.live_changes import hashes_since
 from cablestore.peers.shares import ReadShare
-from cablestore.peers.threads import SharedState
 from cablestore.protocol import cable_js
 from cablestore.protocol.crypto import post_hash
 from cablestore.protocol.exchange import Exchange
@@ -120,27 +119,27 @@ class Answer:
     """Last entry of the arrival log in the state that answers a live request."""
     _names_read: int = 0
     _items: Iterator[Any] | None = None
-    _state: SharedState | None = None
+    _reader: SnapshotReader | None = None
     _part: list[Any] = field(default_factory=list)
 
-    def run(self, state: SharedState) -> None:
-        """Read the next part."""
+    def run(self, reader: SnapshotReader) -> None:
+        """Read the next part, from the same state as the first part."""
         try:
-            self._read_part(state)
+            self._read_part(reader)
         except Exception as error:  # noqa: BLE001 - the thread serves other peers too
             self.fail(error)
         if self.is_complete:
             self._let_go()
-        elif self._state is None:
-            self._state = state.keep()
+        elif self._reader is None:
+            self._reader = reader.keep()
 
     def fail(self, error: Exception) -> None:
         """End the answer with an error."""
         self._part, self.is_complete, self.error = [], True, error
         self._let_go()
 
-    def _read_part(self, state: SharedState) -> None:
-        request, reader = self.exchange.request, state.reader
+    def _read_part(self, reader: Reader) -> None:
+        request = self.exchange.request
         if self._items is None:
             new = None if self.since is None else hashes_since(reader, request, self.since)
             self._items = (
@@ -192,9 +191,9 @@ class Answer:
             self.found.update([digest for digest in missing if _is_gone(reader, digest)])
 
     def _let_go(self) -> None:
-        if self._state is not None:
-            self._state.release()
-            self._state = None
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
 
     def done(self) -> None:
         """Pass the part to the queue."""

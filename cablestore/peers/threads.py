@@ -60,32 +60,16 @@ class Stopwatch:
         return min(passed_s, spent_s - before_s)
 
 
-class SharedState:
-    """A snapshot that several answers share. The last `release` closes it. Use it in one thread."""
-
-    def __init__(self, reader: SnapshotReader) -> None:
-        self.reader: Final = reader
-        self._users = 1
-
-    def keep(self) -> SharedState:
-        """Keep the state open until `release` is called once more. Return the state."""
-        self._users += 1
-        return self
-
-    def release(self) -> None:
-        """End one use of the state. The end of the last use closes the snapshot."""
-        self._users -= 1
-        if self._users == 0:
-            self.reader.close()
-
-
 class ReadJob(Protocol):
     """A job that reads from the store. The thread sets `cpu_s` to the time spent."""
 
     cpu_s: float
 
-    def run(self, state: SharedState) -> None:
-        """Read from `state`, in the reading thread. Keep any exception for `done`."""
+    def run(self, reader: SnapshotReader) -> None:
+        """Read with `reader`, in the reading thread. Keep any exception for `done`.
+
+        Other jobs use the reader too. Call its `keep` to use it in later runs.
+        """
 
     def fail(self, error: Exception) -> None:
         """Keep the error for `done`. The thread calls this instead of `run` if the store cannot be read."""
@@ -104,11 +88,11 @@ class Call:
         self._settle: Callable[[], object] = future.cancel
         self.cpu_s = 0.0
 
-    def run(self, state: SharedState) -> None:
+    def run(self, reader: SnapshotReader) -> None:
         """Call the function."""
         try:
             try:
-                result = self._function(state.reader)
+                result = self._function(reader)
             except StoreClosedError:  # a rebuild may have closed only the snapshot
                 result = read_again(self._store, self._result_now)
             self._settle = partial(self._future.set_result, result)
@@ -197,16 +181,16 @@ class ReadThread:
         watch = Stopwatch()
         while (jobs := self._batches.get()) is not None:
             try:
-                state = SharedState(self._store.parts.engine.reading())
+                reader = self._store.parts.engine.reading()
             except CableStoreError as error:
                 for job in jobs:
                     job.fail(error)
             else:
                 for job in jobs:
                     began_s = watch.begin()
-                    job.run(state)
+                    job.run(reader)
                     job.cpu_s = watch.spent_s(began_s)
-                state.release()
+                reader.close()
             on_loop(self._loop, self._take, jobs)
 
     def _take(self, jobs: list[ReadJob]) -> None:

@@ -28,6 +28,8 @@ class StoreIdentity:
 
     def __init__(self, identity: Identity | None, folder: Path | None, *, read_only: bool = False) -> None:
         self._identity = identity
+        self.known_key = None if identity is None else identity.public_key
+        """The public key of the identity that `load` or `identity` returned last, otherwise None."""
         self._read_only = read_only
         self._path = None if folder is None else folder / IDENTITY_FILE
         self._identifying = threading.Lock()
@@ -51,15 +53,14 @@ class StoreIdentity:
         """Return the identity, None if the store has none yet. The first call that finds a key file reads it."""
         if self._identity is None and self._path is not None and self._path.exists():
             if not self._read_only:
-                self._identity = load_identity(self._path)
+                self._set(load_identity(self._path))
             elif _is_readable(self._path):
-                self._identity = load_identity(self._path, any_mode=True)
+                self._set(load_identity(self._path, any_mode=True))
         return self._identity
 
-    @property
-    def known_key(self) -> bytes | None:
-        """The public key of the identity that `load` or `identity` returned last, otherwise None."""
-        return None if self._identity is None else self._identity.public_key
+    def _set(self, identity: Identity) -> None:
+        self._identity = identity
+        self.known_key = identity.public_key
 
     def become(self, identity: Identity) -> None:
         """Sign new posts with `identity`. Raises IdentityError if the store has another identity."""
@@ -78,7 +79,7 @@ class StoreIdentity:
             reject_write()
         if self._path is not None:
             save_identity(identity, self._path)
-        self._identity = identity
+        self._set(identity)
 
     def unseal(self, sealed: bytes) -> bytes:
         """Decrypt a local-only post. Raises IdentityError if the store has no identity."""

@@ -219,7 +219,9 @@ def test_malformed_sizes_are_rejected() -> None:
 def test_malformed_entries_of_the_arrival_log_are_rejected() -> None:
     key, value = arrival_log.log_row(7, [(arrival_log.EventKind.ACCEPTED, HASH), (arrival_log.EventKind.LOCAL, KEY)])
     assert arrival_log.span_of((key, value)) == (7, 9)
-    assert [entry.sequence for entry in arrival_log.entries_of((key, value), 7)] == [8]
+    log = MemoryDB()
+    log.write({key: value}, sync=False)
+    assert [entry.sequence for entry in arrival_log.entries(Reader(log.live(), LEGACY), 7)] == [8]
     rejects(
         arrival_log.span_of, (key[:-1], value), (key + b"1", value), (key[:-1] + b"x", value), (key, b""),
         (key, value[:-1]), (key, value + b"\x01"), (key, b"\x05" + value[1:]), (key, value[:33] + b"\x00" + value[34:]),

@@ -7,7 +7,7 @@ from peering import memory
 from people import ANN, raws
 
 from cablestore.errors import StoreClosedError
-from cablestore.peers.threads import SharedState, Stopwatch
+from cablestore.peers.threads import Stopwatch
 
 
 def test_short_work_is_measured_by_the_clock_and_longer_work_by_its_processor_time() -> None:
@@ -35,12 +35,12 @@ def test_short_work_is_measured_by_the_clock_and_longer_work_by_its_processor_ti
 
 def test_a_shared_snapshot_is_closed_at_the_end_of_its_last_use() -> None:
     with memory("a", posts=[ANN.text("default", "x")]) as store:
-        reader = store.parts.engine.reading()
-        state = SharedState(reader)
-        assert state.keep() is state
-        store.ingest(raws(ANN.text("default", "y")))
+        with store.parts.engine.reading() as reader:
+            assert reader.keep() is reader
+            assert reader.keep() is reader
+            store.ingest(raws(ANN.text("default", "y")))
         for _ in range(2):
-            assert len(list(state.reader.posts())) == 1
-            state.release()
+            assert len(list(reader.posts())) == 1
+            reader.close()
         with pytest.raises(StoreClosedError):
-            list(state.reader.posts())
+            list(reader.posts())

@@ -13,7 +13,8 @@ from waiting import LIMIT_S
 
 from cablestore.errors import StorageError
 from cablestore.index.engine import Engine
-from cablestore.peers.threads import ReadThread, SharedState, Stopwatch, WriteThread
+from cablestore.index.reader import SnapshotReader
+from cablestore.peers.threads import ReadThread, Stopwatch, WriteThread
 from cablestore.protocol.message import PostResponse
 from cablestore.store.writing import Writer
 
@@ -23,13 +24,13 @@ class Note:
 
     def __init__(self, done: list[Note], *, fails: bool = False) -> None:
         self.cpu_s = -1.0
-        self.state: SharedState | None = None
+        self.reader: SnapshotReader | None = None
         self._done = done
         self._fails = fails
 
-    def run(self, state: SharedState) -> None:
-        assert self.state is None, "each job must be done once"
-        self.state = state
+    def run(self, reader: SnapshotReader) -> None:
+        assert self.reader is None, "each job must be done once"
+        self.reader = reader
 
     def fail(self, error: Exception) -> None:
         raise error
@@ -53,7 +54,7 @@ async def test_jobs_of_a_round_share_states_and_are_done_in_turn() -> None:
         assert reads.waiting == 200
         await until(lambda: len(done) == 200)
         assert done == jobs
-        assert len({id(job.state) for job in jobs}) == 4, "64 jobs at a time"
+        assert len({id(job.reader) for job in jobs}) == 4, "64 jobs at a time"
         assert all(job.cpu_s >= 0 for job in jobs)
         assert reads.waiting == 0
         late = [Note(done) for _ in range(100)]
@@ -75,7 +76,7 @@ async def test_a_job_does_not_wait_forever_for_others() -> None:
         while len(done) < 100:
             reads.submit(Note(done))
             await asyncio.sleep(0)
-        assert sum(job.state is done[0].state for job in done) < 20, (
+        assert sum(job.reader is done[0].reader for job in done) < 20, (
             "a job must wait only a few rounds, not for a full batch"
         )
         reads.close()
