@@ -80,8 +80,8 @@ class PlannedWrite(NamedTuple):
     """One atomic write. In `rows`, None deletes a row. `sizes` and `next_sequence` are the values after the write."""
 
     rows: dict[bytes, bytes | None]
-    combined: dict[bytes, bytes | None]
-    """The part of `rows` that follows from many posts."""
+    combined: list[Change]
+    """The changes of rows that follow from many posts. Some may leave their row as it was."""
     sizes: Sizes
     next_sequence: int | None
     last_entry: Arrival | None
@@ -241,8 +241,7 @@ class Plan:
         if self._next_sequence is not None and self._log:
             last = Arrival(self._next_sequence + len(self._log) - 1, *self._log[-1])
         is_local = bool(self._notes) and not self._log and all(key.startswith(_OWN_VALUES) for key in self._notes)
-        values = {key: value for key, _, value in combined}
-        return PlannedWrite(self._changes, values, self._sizes, self._append_log(), last, is_local)
+        return PlannedWrite(self._changes, combined, self._sizes, self._append_log(), last, is_local)
 
     def _add_rows(self, post: Post, own_key: bytes) -> None:
         """Put the rows of a new post. The rows must not exist yet. `own_key` is the key of the post's own row."""

@@ -10,25 +10,39 @@ its channel and adds another. So `hold` caches whole groups.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
 from cablestore import limits
 from cablestore.index.database import Row, Source
+from cablestore.index.tree import Change
 from cablestore.protocol.keys import SEPARATOR, after_prefix
+
+
+class _Rows(dict[bytes, bytes | None]):
+    """Cached rows by key. A row that is not cached is read from `source`, and not added to the cache."""
+
+    source: Source
+
+    def __missing__(self, key: bytes) -> bytes | None:
+        return self.source.get(key)
 
 
 class RecentRows:
     """Cached rows of one database, only for the writer."""
 
     def __init__(self) -> None:
-        self._rows: dict[bytes, bytes | None] = {}
+        self._rows = _Rows()
         self._groups: dict[bytes, dict[bytes, bytes] | None] = {}
         """All rows of groups by the prefix of their keys, None for a group that is too large."""
 
     def over(self, source: Source) -> Source:
-        """Return a source that reads cached rows from the cache, and all other rows from `source`, the current state."""
+        """Return a source that reads cached rows from the cache, and all other rows from `source`, the current state.
+
+        It replaces the result of an earlier call.
+        """
+        self._rows.source = source
         return _RememberedSource(self._rows, self._groups, source)
 
     def hold(self, group: bytes, source: Source) -> None:
@@ -43,25 +57,26 @@ class RecentRows:
             rows = dict(islice(source.scan(group, after_prefix(group)), most + 1))
             self._groups[group] = rows if len(rows) <= most else None
 
-    def remember(self, rows: Mapping[bytes, bytes | None]) -> None:
-        """Cache `rows`, the `PlannedWrite.combined` of the last write. Call this after every write.
+    def remember(self, changes: list[Change]) -> None:
+        """Cache the rows of `changes`, the `PlannedWrite.combined` of the last write. Call this after every write.
 
         Otherwise cached values become outdated.
         """
         if self._groups:
-            self._regroup(rows)
-        if len(self._rows) + len(rows) > limits.MAX_ROWS_REMEMBERED:
+            self._regroup(changes)
+        if len(self._rows) + len(changes) > limits.MAX_ROWS_REMEMBERED:
             self._rows.clear()
-        if len(rows) > limits.MAX_ROWS_REMEMBERED:
+        if len(changes) > limits.MAX_ROWS_REMEMBERED:
             return
-        self._rows.update(rows)
         most = limits.MAX_ROW_REMEMBERED_SIZE_BYTES
-        for key, value in rows.items():
-            if value and len(value) > most:
-                del self._rows[key]
+        for key, _, value in changes:
+            if value is None or len(value) <= most:
+                self._rows[key] = value
+            else:
+                self._rows.pop(key, None)
 
-    def _regroup(self, rows: Mapping[bytes, bytes | None]) -> None:
-        for key, value in rows.items():
+    def _regroup(self, changes: list[Change]) -> None:
+        for key, _, value in changes:
             name = key[: key.rindex(SEPARATOR) + 1]
             group = self._groups.get(name)
             if group is None:
@@ -82,20 +97,13 @@ class RecentRows:
 class _RememberedSource:
     """A source with some of its rows in a cache."""
 
-    __slots__ = ("_get", "_groups", "_rows", "_scan", "blocks")
+    __slots__ = ("_groups", "_scan", "blocks", "get")
 
-    def __init__(
-        self, rows: dict[bytes, bytes | None], groups: dict[bytes, dict[bytes, bytes] | None], source: Source
-    ) -> None:
-        self._rows: Final = rows
+    def __init__(self, rows: _Rows, groups: dict[bytes, dict[bytes, bytes] | None], source: Source) -> None:
         self._groups: Final = groups
-        self._get = source.get
+        self.get = rows.__getitem__
         self._scan = source.scan
         self.blocks = source.blocks
-
-    def get(self, key: bytes) -> bytes | None:
-        """Return the value at `key`, None if it does not exist."""
-        return self._rows[key] if key in self._rows else self._get(key)
 
     def scan(self, start: bytes, stop: bytes, *, reverse: bool = False, at_once: int = 0) -> Iterator[Row]:
         """Yield the rows with start <= key < stop in key order, or backwards."""

@@ -89,19 +89,15 @@ class AppliedModeration:
         is_comparing, is_stored_swept = (reader.local(name, b"") is not None for name in (UNDROP, SWEPT))
         return cls(own_key, decisions, seed, drops, remembers, is_comparing, must_be_stored, is_stored_swept)
 
-    @property
+    @cached_property
     def is_sweeping(self) -> bool:
         """True if posts must still be removed, or remembered posts must be compared with the drops."""
-        return self.is_comparing or self._is_removing
-
-    @property
-    def is_swept(self) -> bool:
-        """True if the posts of all drops are removed, or nothing is dropped."""
-        return not self._is_removing
+        return self.is_comparing or not self.is_swept
 
     @cached_property
-    def _is_removing(self) -> bool:
-        return any(drop.place is not None for drop in self.drops.values())
+    def is_swept(self) -> bool:
+        """True if the posts of all drops are removed, or nothing is dropped."""
+        return all(drop.place is None for drop in self.drops.values())
 
     @cached_property
     def hidden_users(self) -> tuple[HiddenUser, ...]:

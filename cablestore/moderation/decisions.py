@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 from itertools import chain
-from typing import NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 from cablestore.moderation.blocks import BlockState, UserDrop, resolve_blocks
 from cablestore.moderation.known import BLOCKING, HeldActs, KnownActs, is_doing, pair_of
@@ -80,6 +80,8 @@ class Decisions:
     ) -> None:
         """Use `read` instead. `contexts`, `users` and `blocks` are cached results."""
         self._known = known
+        self.has_actions: Final = bool(known.records or known.against)
+        """True if any action may hide, drop or block."""
         self._own = known.own_key
         self._users = users or {}
         self._blocks = blocks or {}
@@ -135,11 +137,6 @@ class Decisions:
     def contexts(self) -> list[str]:
         """Return the channels of the actions in `acts`, sorted."""
         return sorted({act.channel for act in self.acts() if act.channel})
-
-    @property
-    def has_actions(self) -> bool:
-        """True if any action may hide, drop or block."""
-        return bool(self._known.records or self._known.against)
 
     # --- roles (4.2) ---------------------------------------------------------------------------------
 

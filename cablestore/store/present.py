@@ -52,7 +52,8 @@ class Planned(NamedTuple):
 def finish(plan: Plan, state: State) -> Planned:
     """Finish a plan: add the rows for moderation, mentions and discarded posts that follow from its posts."""
     state = State(changed(plan, state.moderation), state.user_marks.after(plan))
-    note_discarded(plan)
+    if plan.discarded:
+        note_discarded(plan)
     return Planned(plan.finish(), state)
 
 
