@@ -293,7 +293,8 @@ class Fetch:
                 await asyncio.sleep(_SHARE_WAIT_S)
             self._connection.share.charge(2 * len(part))
             found = await self._context.reads.begin(partial(_worth_requesting, hashes=part))
-            self._all.forget(set(part).difference(found))
+            if len(found) < len(part):
+                self._all.forget(set(part).difference(found))
             left = self._want(found)
             if left:
                 self._failed += len(left)

@@ -116,43 +116,41 @@ class LiveRequests:
 
     def get(self, exchange: Exchange) -> LiveRequest | None:
         """Return the live request of an exchange, None if it is not live."""
-        return self._of(*self._key(exchange.request)).get(exchange)
+        return self._tables.get(self._key(exchange.request), {}).get(exchange)
 
     def deliver(self, changes: Iterable[LiveChange]) -> dict[LiveRequest, list[LiveChange]]:
-        """Pass changes to the live requests that receive them. Return these changes by live request."""
+        """Pass changes to the live requests that receive them. Return these changes by live request.
+
+        New posts do not go back to the peer that sent them.
+        """
         announced: defaultdict[LiveRequest, list[LiveChange]] = defaultdict(list)
         again = False
         for item in changes:
             again = again or item.subject is Subject.MODERATION_AGAIN
-            for live in self._receivers(item):
-                announced[live].append(item)
+            for live in self._requests_for(item):
+                is_from_peer = item.is_new and item.hash in live.connection.received_posts
+                if not is_from_peer and concerns(live.exchange.request, item, self._dialect):
+                    announced[live].append(item)
         for live, items in announced.items():
             live.announce(items)
         if again:
-            for live in self._of(ModerationRequest).values():
+            for live in self._tables.get((ModerationRequest, ""), {}).values():
                 live.connection.answers.add(live.exchange)
         return announced
 
-    def _receivers(self, item: LiveChange) -> list[LiveRequest]:
-        """Return the live requests that receive a change. New posts do not go back to the peer that sent them."""
+    def _requests_for(self, item: LiveChange) -> Iterable[LiveRequest]:
+        """Return the live requests of the type and the channel of a change."""
+        key: tuple[type[Request], str]
         match item.subject:
             case Subject.CHAT:
-                found = self._of(TimeRangeRequest, item.channel)
+                key = TimeRangeRequest, item.channel
             case Subject.STATE:
-                found = self._of(StateRequest, item.channel)
+                key = StateRequest, item.channel
             case Subject.MODERATION:
-                found = self._of(ModerationRequest)
+                key = ModerationRequest, ""
             case Subject.MODERATION_AGAIN | Subject.CONSENT | Subject.PRIVATE:
-                return []
-        return [
-            live
-            for live in found.values()
-            if not (item.is_new and item.hash in live.connection.received_posts)  # the peer sent it
-            and concerns(live.exchange.request, item, self._dialect)
-        ]
-
-    def _of(self, kind: type[Request], channel: str = "") -> dict[Exchange, LiveRequest]:
-        return self._tables.get((kind, channel), {})
+                return ()
+        return self._tables.get(key, {}).values()
 
     def _key(self, request: Request) -> tuple[type[Request], str]:
         if isinstance(request, TimeRangeRequest | StateRequest):

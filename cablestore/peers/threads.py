@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from itertools import chain, groupby
+from operator import attrgetter
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from cablestore import limits
@@ -277,7 +278,7 @@ class WriteThread:
             while count < limits.MAX_BATCH_POSTS and taken[-1] is not None and not self._posts.empty():
                 count += len(taken[-1].posts)
                 taken.append(self._posts.get())
-            for _, group in groupby(filter(None, taken), key=lambda each: each.is_verified):
+            for _, group in groupby(filter(None, taken), key=attrgetter("is_verified")):
                 self._store_all(list(group))
             is_last = None in taken
 

@@ -57,7 +57,8 @@ async def client(net: Network, number: int, kind: type[Raw] = Raw, **options: ob
 
 def live(net: Network) -> list[int]:
     """Return how many live requests each node has for the channel. Nodes request another channel from each other."""
-    return [len(node.parts.serving.live._of(TimeRangeRequest, CHANNEL)) for node in net.nodes]
+    requests = [(node.parts.serving.live, node.connections) for node in net.nodes]
+    return [sum(live.alike(peer, EVERYTHING) for peer in peers) for live, peers in requests]
 
 
 def within(layout: str, hops: int, count: int = 5) -> set[int]:
