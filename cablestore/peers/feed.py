@@ -85,8 +85,15 @@ class Feed:
                 self.has_skipped = True
                 return
             is_single = self.reached < until
+            read = partial(
+                changes_of,
+                after=self.reached,
+                state_channels=self._live.state_channels,
+                own_key=self._context.store.public_key,
+                most=1 if is_single else _MAX_ENTRIES,
+            )
             try:
-                found, self.reached = await self._read(1 if is_single else _MAX_ENTRIES)
+                found, self.reached = await self._context.reads.begin(read)
             except CorruptStoreError as error:
                 until = last
                 if is_single:
@@ -98,17 +105,6 @@ class Feed:
                 self._context.loop.call_soon(self._deliver, found)  # an error there does not end the task
             if not self._has_lost:
                 self.failure = ""
-
-    def _read(self, most: int) -> asyncio.Future[tuple[list[LiveChange], int]]:
-        """Begin to read the changes of the next entries, up to `most`. The result includes the number of the last entry."""
-        read = partial(
-            changes_of,
-            after=self.reached,
-            state_channels=self._live.state_channels,
-            own_key=self._context.store.public_key,
-            most=most,
-        )
-        return self._context.reads.begin(read)
 
     def _note(self, error: CableStoreError) -> None:
         """Log an error, unless it repeats the last error: each of a thousand entries may cause it."""

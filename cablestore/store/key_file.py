@@ -59,8 +59,8 @@ class StoreIdentity:
         return self._identity
 
     def _set(self, identity: Identity) -> None:
+        self.known_key = identity.public_key  # first: whoever finds the identity also finds its key
         self._identity = identity
-        self.known_key = identity.public_key
 
     def become(self, identity: Identity) -> None:
         """Sign new posts with `identity`. Raises IdentityError if the store has another identity."""
