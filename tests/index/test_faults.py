@@ -120,6 +120,18 @@ for round in range(3):
     if round == 1:
         store.retry_writes()
         assert not store.write_state.failure
+    if round == 2:  # the database cannot be opened again at once
+        current, = store.path.glob("*/CURRENT")
+        hidden = current.rename(current.with_name("hidden"))
+        store.retry_writes()
+        try:
+            store.get(here[0].hash)
+        except StorageError as error:
+            assert "cannot be opened again" in str(error), error
+        else:
+            raise AssertionError("a lost database is read")
+        hidden.rename(current)
+        assert store.get(here[0].hash) == here[0]
     own = store.post("default", f"own {round}")  # the store accepts it, without being opened again
     assert not store.write_state.failure
     assert store.get(own.hash) == own
