@@ -13,16 +13,21 @@ Exit status:
 from __future__ import annotations
 
 import os
+import resource
 import sys
+from typing import Final
 
 import click
 
 from cablestore import __version__
 from cablestore.cli.commands import LazyGroup
-from cablestore.errors import CableStoreError, StorageError
+from cablestore.errors import ArgumentError, CableStoreError, StorageError
 from cablestore.extras import naming_extras
 from cablestore.files import is_request_in_progress
 from cablestore.streams import output_error
+
+_MIN_DESCRIPTORS: Final = 32
+"""Minimum limit of open files. `serve` needs 24 without peers. With fewer, uvloop ends the process without a message."""
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -34,6 +39,7 @@ def cli() -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit with its status."""
     try:
+        _require_descriptors()
         with naming_extras():
             status = cli.main(arguments, standalone_mode=False)
     except click.ClickException as error:
@@ -57,3 +63,16 @@ def main(arguments: list[str] | None = None) -> None:
     if status == 130 and is_request_in_progress():
         os._exit(status)  # a normal exit would wait for the object store, which may hang
     sys.exit(status or 0)
+
+
+def _require_descriptors() -> None:
+    """Raise the limit of open files to the minimum. Raises ArgumentError if the system does not allow it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if not 0 <= soft < _MIN_DESCRIPTORS:  # RLIM_INFINITY is negative
+        return
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (_MIN_DESCRIPTORS, hard))
+    except (OSError, ValueError):
+        raise ArgumentError(
+            f"the limit of open files is too low: {soft}. Raise it to at least {_MIN_DESCRIPTORS} (`ulimit -n`)"
+        ) from None

@@ -15,6 +15,7 @@ from typing import BinaryIO, Final
 from platformdirs import user_cache_path
 
 from cablestore import forks, limits
+from cablestore.advice import advice
 from cablestore.errors import ArgumentError, CableStoreError, StorageError
 from cablestore.files.access import create
 from cablestore.files.uri import local_path, shown
@@ -98,9 +99,9 @@ def storage_errors(what: object) -> Iterator[None]:
     except StorageError:  # MissingFileError is also an OSError, and its message is complete
         raise
     except OSError as error:
-        raise StorageError(
-            f"{what}: {error.strerror or error}. Check the path, the free space on its disk and its permissions"
-        ) from None
+        reason = error.strerror or error
+        usual = "Check the path, the free space on its disk and its permissions"
+        raise StorageError(f"{what}: {reason}. {advice(reason, usual)}") from None
 
 
 @contextmanager

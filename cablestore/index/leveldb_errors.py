@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator
 from typing import Final
 
+from cablestore.advice import advice
 from cablestore.errors import CorruptStoreError, StorageError
 from cablestore.index.leveldb_binding import plyvel
 
@@ -28,10 +29,8 @@ def unreadable(error: plyvel.Error) -> StorageError:
     """Return the error for a failed read: damage, or missing permissions or resources."""
     text = _text(error)
     if any(text.endswith(os.strerror(number)) for number in _NO_DAMAGE):
-        return StorageError(
-            f"cannot read the database: {text}. Check the permissions of the store's folder and the "
-            "limits of the process, then open the store again"
-        )
+        usual = "Check the permissions of the store's folder and the limits of the process"
+        return StorageError(f"cannot read the database: {text}. {advice(text, usual)}, then open the store again")
     return damaged(error)
 
 
@@ -51,10 +50,9 @@ def damaged_for(reason: str) -> CorruptStoreError:
 def write_error(error: plyvel.Error) -> StorageError:
     """Return the error for a failed write."""
     if isinstance(error, plyvel.IOError):
-        return StorageError(
-            f"writing failed: {_text(error)}. Check the free space and the permissions of the store's folder, "
-            "then open the store again"
-        )
+        text = _text(error)
+        usual = "Check the free space and the permissions of the store's folder"
+        return StorageError(f"writing failed: {text}. {advice(text, usual)}, then open the store again")
     return damaged(error)
 
 

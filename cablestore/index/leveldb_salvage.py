@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from cablestore.advice import advice
 from cablestore.errors import CorruptStoreError, StorageError
 from cablestore.files import is_foreign
 from cablestore.index.database import Row
@@ -25,10 +26,9 @@ def salvaged(path: Path, scratch: Path) -> Iterator[ReadableSource]:
     try:
         shutil.copytree(path, scratch, ignore=lambda _, names: filter(is_foreign, names))
     except OSError as error:
-        raise StorageError(
-            f"cannot copy the damaged database: {_first_of(error)}. Check the free space and the "
-            "permissions of the store's folder"
-        ) from None
+        reason = _first_of(error)
+        usual = "Check the free space and the permissions of the store's folder"
+        raise StorageError(f"cannot copy the damaged database: {reason}. {advice(reason, usual)}") from None
     try:
         try:
             database = LevelDB(scratch, paranoid=False)

@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from cablestore.advice import advice
 from cablestore.errors import CorruptStoreError, StorageError
 from cablestore.files import TemporaryFolder, make_temporary
 from cablestore.index.leveldb import LevelDB, Tuning
@@ -82,7 +83,8 @@ def open_read_only(path: Path, tuning: Tuning | None = None, *, scratch: Path | 
             overlay = TemporaryFolder(scratch, None)
             scratch.mkdir()
     except OSError as error:
-        raise StorageError(f"cannot read the database at {path}: {error.strerror}. Check its permissions") from None
+        what_to_do = advice(error.strerror, "Check its permissions")
+        raise StorageError(f"cannot read the database at {path}: {error.strerror}. {what_to_do}") from None
     try:
         for file in copied:
             shutil.copyfile(file, overlay.path / file.name)
@@ -91,9 +93,9 @@ def open_read_only(path: Path, tuning: Tuning | None = None, *, scratch: Path | 
         database = ReadOnlyLevelDB(overlay, tuning)
     except OSError as error:
         overlay.remove()
+        what_to_do = advice(error.strerror, "Check the permissions and the free space of both folders")
         raise StorageError(
-            f"cannot open the database at {path} over {overlay.path}: {error.strerror}. Check the permissions and "
-            "the free space of both folders"
+            f"cannot open the database at {path} over {overlay.path}: {error.strerror}. {what_to_do}"
         ) from None
     except BaseException:
         overlay.remove()

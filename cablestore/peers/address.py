@@ -7,6 +7,7 @@ import ipaddress
 from contextlib import suppress
 from typing import Final, NamedTuple
 
+from cablestore.advice import TOO_MANY_FILES_ADVICE
 from cablestore.arguments import check_instance, check_integer, check_text
 from cablestore.errors import NodeError
 
@@ -19,6 +20,8 @@ _LISTEN_ADVICE: Final = {
     errno.EADDRINUSE: "Choose another port, or 0 for any",
     errno.EADDRNOTAVAIL: "Choose an address of this machine",
     errno.EACCES: "Choose a port from 1024 on",
+    errno.EMFILE: TOO_MANY_FILES_ADVICE,
+    errno.ENFILE: TOO_MANY_FILES_ADVICE,
 }
 
 

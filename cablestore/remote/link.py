@@ -23,6 +23,7 @@ import msgspec
 
 from cablestore import limits
 from cablestore.errors import CableStoreError, OwnerGoneError, StoreClosedError
+from cablestore.files import storage_errors
 from cablestore.forks import ProcessBound, bind
 from cablestore.remote import messages, unix_socket
 from cablestore.remote.messages import (
@@ -140,7 +141,8 @@ class Link(ProcessBound):
         """Use a connection to a process that serves a store. Raises the errors of `reach`."""
         try:
             offer, rest = _greet(connection, timeout_s)
-            return cls(connection, offer, rest, timeout_s)
+            with storage_errors("cannot create a socket"):
+                return cls(connection, offer, rest, timeout_s)
         except BaseException:
             connection.close()
             raise

@@ -20,6 +20,7 @@ from typing import Final
 from cablestore import limits
 from cablestore.closable import Closable
 from cablestore.errors import StorageError
+from cablestore.files import storage_errors
 
 NAME: Final = "control.sock"
 """Name of the socket in its folder."""
@@ -71,9 +72,13 @@ class Listener(Closable):
 
 
 def connect(folder: Path) -> socket.socket | None:
-    """Connect to the process of this user that listens in a folder. Return None if no process listens."""
+    """Connect to the process of this user that listens in a folder. Return None if no process listens.
+
+    Raises StorageError if this process has too many open files.
+    """
     path = folder.absolute() / NAME
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    with storage_errors("cannot create a socket"):
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         if path.lstat().st_uid == os.geteuid():
             # Not `settimeout`: a non-blocking connect fails at once while the other process's queue is full.

@@ -36,6 +36,7 @@ from urllib.parse import quote
 
 import apsw
 
+from cablestore.advice import advice
 from cablestore.errors import CableStoreError, StorageError
 from cablestore.files import create
 from cablestore.forks import ProcessBound, bind
@@ -419,7 +420,7 @@ def _errors() -> Iterator[None]:
             f"cannot write the search index: {error}. Check the free space and the permissions of the store's folder"
         ) from None
     except OSError as error:
+        usual = "Check the free space and the permissions of the store's folder"
         raise StorageError(
-            f"cannot read, write or remove the search index: {error.strerror}. Check the free space and the "
-            "permissions of the store's folder"
+            f"cannot read, write or remove the search index: {error.strerror}. {advice(error.strerror, usual)}"
         ) from None

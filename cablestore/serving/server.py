@@ -7,7 +7,7 @@ import logging
 import socket
 import threading
 from collections.abc import Coroutine, Iterable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from cablestore import limits
 from cablestore.arguments import check_instance
 from cablestore.closable import Closable
 from cablestore.errors import ArgumentError, StoreClosedError
+from cablestore.files import storage_errors
 from cablestore.forks import ProcessBound, bind
 from cablestore.remote import messages
 from cablestore.remote.messages import VERSIONS, Hello, Offer
@@ -205,11 +206,16 @@ def offer(store: CableStore, *, owner: str = "", node: WatchedNode | None = None
     Close the returned server before the store, or use it in a `with`. `owner` and `node`, the node that connects the
     store to peers, are `RemoteStore.owner` and `RemoteStore.node` in the other processes. Raises ArgumentError for a
     store in memory and StoreClosedError for a closed store. Raises StorageError if no socket can be created in the
-    store's folder.
+    store's folder, or this process has too many open files.
     """
     check_instance("store", store, CableStore, "an open CableStore")
     if store.is_closed:
         raise StoreClosedError("the store is closed")
     if store.path is None:
         raise ArgumentError("invalid argument store: a store in memory has no folder for a socket. Use CableStore.open")
-    return StoreServer(store, owner, Listener(Path(store.path)), node=node)
+    with ExitStack() as undo, storage_errors(f"cannot serve the store at {store.path}"):
+        listener = Listener(Path(store.path))
+        undo.callback(listener.close)
+        server = StoreServer(store, owner, listener, node=node)
+        undo.pop_all()
+    return server

@@ -12,6 +12,7 @@ from typing import Any, Final, Self
 import libtorrent as lt
 
 from cablestore import limits
+from cablestore.advice import advice
 from cablestore.archive.errors import IncompleteError
 from cablestore.archive.format.magnet import Magnet, check_community
 from cablestore.archive.names import DATA, INDEX
@@ -301,7 +302,8 @@ def _read_torrent_file(path: Path, community: str) -> Metainfo:
         with path.open("rb") as file:
             return read_torrent(file.read(limits.MAX_METAINFO_SIZE_BYTES + 1), community)
     except OSError as error:
-        raise ArchiveError(f"cannot read {path}: {error.strerror}. Check the path and its permissions") from None
+        usual = "Check the path and its permissions"
+        raise ArchiveError(f"cannot read {path}: {error.strerror}. {advice(error.strerror, usual)}") from None
 
 
 def _put(path: Path, content: bytes) -> None:
@@ -310,6 +312,5 @@ def _put(path: Path, content: bytes) -> None:
         with atomic_file(path, ".new") as file:
             file.write(content)
     except OSError as error:
-        raise ArchiveError(
-            f"cannot write {path}: {error.strerror}. Check the free space on its disk and its permissions"
-        ) from None
+        usual = "Check the free space on its disk and its permissions"
+        raise ArchiveError(f"cannot write {path}: {error.strerror}. {advice(error.strerror, usual)}") from None
