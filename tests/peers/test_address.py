@@ -40,9 +40,31 @@ def test_a_port_out_of_range_is_rejected(port: int) -> None:
         check_address(Address("peer.example", port))
 
 
-def test_only_known_errors_of_listening_have_advice() -> None:
+@pytest.mark.parametrize("address", ["peer.example:1", ("peer.example", 1), None])
+def test_a_value_that_is_not_an_address_is_rejected(address: object) -> None:
+    with pytest.raises(ArgumentError, match="expected an Address"):
+        check_address(address)
+
+
+def test_a_host_that_is_not_text_is_rejected() -> None:
+    with pytest.raises(ArgumentError, match=r"address\.host"):
+        check_address(Address(b"peer.example", 1))  # type: ignore[arg-type] # as a program without types passes it
+
+
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [
+        (errno.EADDRINUSE, "Choose another port, or 0 for any"),
+        (errno.EADDRNOTAVAIL, "Choose an address of this machine"),
+        (errno.EACCES, "Choose a port from 1024 on"),
+    ],
+)
+def test_an_error_of_listening_that_the_user_can_avoid_has_advice(number: int, advice: str) -> None:
+    error = listen_error(Address("::1", 1), OSError(number, "the reason"))
+    assert str(error) == f"cannot listen on [::1]:1: the reason. {advice}"
+
+
+def test_other_errors_of_listening_have_no_advice() -> None:
     address = Address("::1", 1)
-    in_use = listen_error(address, OSError(errno.EADDRINUSE, "in use"))
-    assert str(in_use) == "cannot listen on [::1]:1: in use. Choose another port, or 0 for any"
     assert str(listen_error(address, OSError(errno.EIO, "broken"))) == "cannot listen on [::1]:1: broken"
     assert str(listen_error(address, ValueError("no name"))) == "cannot listen on [::1]:1: no name"

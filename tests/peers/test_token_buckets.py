@@ -56,5 +56,6 @@ def test_the_number_of_remembered_keys_is_limited() -> None:
 
 def test_addresses_of_one_customer_share_limits() -> None:
     assert network_of("2001:db8::1") == network_of("2001:db8::ffff:1:2%eth0") != network_of("2001:db8:0:1::1")
+    assert network_of("2001:db8::%eth0") == network_of("2001:db8::ffff:ffff:ffff:ffff")
     assert network_of("::ffff:192.0.2.1") == network_of("192.0.2.1") != network_of("192.0.2.2")
     assert network_of("?") == "?"

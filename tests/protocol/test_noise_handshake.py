@@ -150,16 +150,18 @@ def forger(key: str, public_key: bytes, *, is_initiator: bool) -> Any:
 
 @pytest.mark.parametrize("public_key", LOW_ORDER, ids=lambda key: key.hex()[:8])
 def test_public_keys_of_low_order_are_rejected(public_key: bytes) -> None:
-    refused(channel(BOB), bytes(forger("e", public_key, is_initiator=True).write_message()), "handshake message 1")
+    why = "the peer's public key is invalid"
+    first = bytes(forger("e", public_key, is_initiator=True).write_message())
+    refused(channel(BOB), first, "handshake message 1", why)
 
     for key in ("e", "s"):
         ann = channel(ANN)
         peer = forger(key, public_key, is_initiator=False)
         peer.read_message(ann.start())
-        refused(ann, bytes(peer.write_message()), "handshake message 2")
+        refused(ann, bytes(peer.write_message()), "handshake message 2", why)
 
     bob = channel(BOB)
     peer = forger("s", public_key, is_initiator=True)
     _, second = bob.receive(bytes(peer.write_message()))
     peer.read_message(second)
-    refused(bob, bytes(peer.write_message()), "handshake message 3")
+    refused(bob, bytes(peer.write_message()), "handshake message 3", why)

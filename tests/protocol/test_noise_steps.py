@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from typing import Any
 
@@ -14,7 +15,7 @@ from nacl.bindings import crypto_scalarmult_base
 from nacl.exceptions import CryptoError
 
 from cablestore.protocol.crypto import exchange_public_key
-from cablestore.protocol.noise_handshake import MAX_NONCE, XX_PSK0, CipherState, NoiseHandshake
+from cablestore.protocol.noise_handshake import MAX_NONCE, TAG_SIZE_BYTES, XX_PSK0, CipherState, NoiseHandshake
 from cablestore.protocol.secure_channel import ENCRYPTED_LENGTH_SIZE_BYTES, PROTOCOL_NAME, SecureChannel
 
 PUBLIC: list[dict[str, Any]] = json.loads((KNOWN_ANSWERS / "noise.json").read_text())["vectors"]
@@ -108,6 +109,25 @@ def test_a_key_of_another_size_is_rejected(wrong: str, size_bytes: int) -> None:
         NoiseHandshake(PROTOCOL_NAME, XX_PSK0, is_initiator=True, prologue=b"", **keys)
 
 
+def test_a_name_longer_than_a_hash_is_hashed() -> None:
+    """Noise 5.2: a name of up to 64 bytes, the size of a hash, begins the chain itself."""
+    longest = b"N" * 65
+    names = [longest, hashlib.blake2b(longest).digest()]
+    writer, reader = (
+        NoiseHandshake(
+            name,
+            XX_PSK0,
+            is_initiator=name is longest,
+            prologue=b"",
+            pre_shared_key=CABAL_KEY,
+            static_secret=ANN.exchange_secret,
+        )
+        for name in names
+    )
+    assert reader.read(writer.write(b"hello")) == b"hello"
+    assert reader.hash == writer.hash
+
+
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_every_truncated_message_is_rejected(number: int) -> None:
     def sides() -> tuple[NoiseHandshake, NoiseHandshake]:
@@ -133,12 +153,14 @@ def test_every_truncated_message_is_rejected(number: int) -> None:
         return writer.write(), reader
 
     message, reader = begin()
+    keys_size_bytes = len(message) - TAG_SIZE_BYTES
     assert reader.read(message) == b""
     if number > 1:
         assert reader.remote_static == exchange_public_key((BOB if number == 2 else ANN).public_key)
     for size_bytes in range(len(message)):
         message, reader = begin()
-        with pytest.raises(CryptoError):
+        why = "truncated" if size_bytes < keys_size_bytes else None  # libsodium would read bytes after a shorter key
+        with pytest.raises(CryptoError, match=why):
             reader.read(message[:size_bytes])
 
 
