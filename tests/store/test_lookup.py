@@ -1,17 +1,21 @@
-"""Look-up of typed names and channels: case and form are ignored, and ambiguous names are rejected."""
+"""Look-up of typed names, channels and abbreviated hashes: case and form are ignored, and ambiguous names are rejected."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from pathlib import Path
 
 import pytest
+from exporting import forge, in_memory
 from hypothesis import given
 from hypothesis import strategies as st
+from moderated import own
 from people import ANN, BOB, CYD, Person, raws
 
-from cablestore import CableStore
+from cablestore import LEGACY, CableStore, Tombstone
 from cablestore.errors import NotFoundError
+from cablestore.index.tombstone import Skeleton
 from cablestore.store.lookup import find_channel, require_one
 
 COMPOSED, DECOMPOSED = "caf\u00e9", "cafe\u0301"
@@ -68,6 +72,50 @@ def test_a_long_name_is_not_parsed_as_a_key(store: CableStore) -> None:
     name = "\u00e9" * 32
     store.ingest(raws(BOB.named(name)))
     assert [user.public_key for user in store.find_users(unicodedata.normalize("NFD", name))] == [BOB.key]
+
+
+def test_an_abbreviated_hash_finds_local_only_posts_and_posts_that_their_authors_deleted() -> None:
+    with own() as store:
+        kept, deleted, unseen = (BOB.text("default", text) for text in ("kept", "deleted", "unseen"))
+        store.ingest(
+            raws(kept, deleted, BOB.delete(deleted), BOB.delete(deleted), CYD.delete(kept), CYD.delete(unseen))
+        )
+        store.moderation.hide(posts=[kept.hash], private=True)
+        [act] = [found.hash for found in store.posts_by(ANN.key) if found.is_local_only]
+        for digest in (kept.hash, act):
+            assert store.find_hashes(digest.hex()[:12]) == [digest]
+            assert store.find_hashes(digest.hex()[:12], with_deleted=True) == [digest]
+        assert store.find_hashes(deleted.hash.hex()[:12], with_deleted=True) == [deleted.hash]
+        assert store.find_hashes(unseen.hash.hex()[:12], with_deleted=True) == []
+        assert store.find_hashes("\u00e9") == []
+
+
+def test_an_abbreviated_hash_finds_at_most_as_many_posts_as_the_limit() -> None:
+    with own() as store:
+        posts = [BOB.text("default", f"{number}") for number in range(7)]
+        store.ingest(raws(*posts, BOB.delete(*posts[:4])))
+        stored, deleted = store.find_hashes("", 100), {post.hash for post in posts[:4]}
+        assert len(stored) == 4
+        assert set(store.find_hashes("", 100, with_deleted=True)) == {*stored, *deleted}
+        for limit in range(1, 9):
+            assert store.find_hashes("", limit) == stored[:limit]
+            found = store.find_hashes("", limit, with_deleted=True)
+            assert found[:4] == stored[:limit]
+            assert len(found) == limit
+            assert set(found[4:]) <= deleted
+
+
+def test_several_claims_about_one_deleted_post_are_one_hash(tmp_path: Path) -> None:
+    """Stores that never had the post cannot know which claimed author is true."""
+    post = CYD.text("default", "unseen")
+    for deletion in (ANN.delete(post), BOB.delete(post)):
+        claim = Tombstone(
+            post.hash, deletion.author, deletion.timestamp_ms, deletion.hash, Skeleton(0, 7, "default", ())
+        )
+        forge(tmp_path / deletion.author.hex(), [deletion], [claim])
+    with in_memory(LEGACY, []) as store:
+        store.import_exports(sorted(tmp_path.iterdir()))
+        assert store.find_hashes(post.hash.hex()[:12], 2, with_deleted=True) == [post.hash]
 
 
 def test_a_snapshot_finds_the_users_of_its_state(store: CableStore) -> None:
