@@ -85,7 +85,7 @@ def test_an_abbreviated_hash_finds_local_only_posts_and_posts_that_their_authors
         for digest in (kept.hash, act):
             assert store.find_hashes(digest.hex()[:12]) == [digest]
             assert store.find_hashes(digest.hex()[:12], with_deleted=True) == [digest]
-        assert store.find_hashes(deleted.hash.hex()[:12], with_deleted=True) == [deleted.hash]
+        assert store.find_hashes(deleted.hash.hex()[:12], 1, with_deleted=True) == [deleted.hash]
         assert store.find_hashes(unseen.hash.hex()[:12], with_deleted=True) == []
         assert store.find_hashes("\u00e9") == []
 
