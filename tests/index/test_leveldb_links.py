@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -114,3 +114,92 @@ def test_a_copy_of_a_database_that_keeps_changing_fails_and_leaves_no_files(tmp_
         link_open_database(tmp_path / "db", tmp_path / "copy", changing)
     assert not (tmp_path / "copy").exists()
     changing.database.close()
+
+
+class Overtaken:
+    """Database whose list of tables is copied shortly before it changes, in the first attempt to copy the database.
+
+    A slow copy sees these files: the list of tables from before the change, and the other files from after it.
+    """
+
+    def __init__(self, path: Path, what: str) -> None:
+        self.path = path
+        self.what = what
+        self.attempts = 0
+        self.database = LevelDB(path, create=True)
+        self.write(b"first")
+
+    def write(self, value: bytes) -> None:
+        self.row: dict[bytes, bytes | None] = {b"key": value}
+        self.database.write(self.row, sync=True)
+
+    def __enter__(self) -> None:
+        self.attempts += 1
+        if self.attempts == 1:
+            self._change()
+        elif self.attempts == 2:
+            for name, real in self._real.items():
+                (self.path / name).unlink()
+                if real is not None:
+                    real.rename(self.path / name)
+
+    def __exit__(self, *_: object) -> None:
+        """Writers may write again."""
+
+    def _change(self) -> None:
+        if self.what == "table":
+            self.database.compact()  # a table that was not linked before writers were locked out
+        manifest = (self.path / "CURRENT").read_text().strip()
+        [log] = (file.name for file in self.path.glob("*.log"))
+        before = {name: (self.path / name).read_bytes() for name in (manifest, log)}
+        self.write(b"second")
+        if self.what == "name":
+            self.database.close()
+            self.database = LevelDB(self.path)
+        else:
+            self.database.compact()
+        if self.what == "log":
+            del before[log]
+        self._real: dict[str, Path | None] = {}
+        for name, data in before.items():
+            file, real = self.path / name, self.path.with_name(f"real {name}")
+            is_left = file.exists()
+            if is_left:
+                file.rename(real)  # LevelDB continues to write to it
+            file.write_bytes(data)
+            self._real[name] = real if is_left else None
+
+
+@pytest.mark.parametrize("what", ["log", "name", "table"])
+def test_a_copy_with_an_earlier_list_of_tables_than_its_other_files_is_repeated(tmp_path: Path, what: str) -> None:
+    overtaken = Overtaken(tmp_path / "db", what)
+    link_open_database(tmp_path / "db", tmp_path / "copy", overtaken)
+    assert overtaken.attempts == 2
+    overtaken.database.close()
+    with read_only(tmp_path / "copy") as database, database.snapshot() as state:
+        assert dict(state.scan(b"", b"\xff")) == overtaken.row
+
+
+def test_tables_written_until_writers_are_locked_out_are_copied_in_the_same_attempt(tmp_path: Path) -> None:
+    database, locks = LevelDB(tmp_path / "db", create=True), []
+
+    @contextmanager
+    def writing() -> Iterator[None]:
+        locks.append(True)
+        database.write(ROWS, sync=True)
+        database.compact()
+        yield
+
+    link_open_database(tmp_path / "db", tmp_path / "copy", writing())
+    assert len(locks) == 1
+    database.close()
+    with read_only(tmp_path / "copy") as copy, copy.snapshot() as state:
+        assert dict(state.scan(b"", b"\xff")) == ROWS
+
+
+def test_a_folder_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with closing(LevelDB(tmp_path / "db", create=True)), pytest.raises(StorageError, match="file/copy"):
+        link_open_database(tmp_path / "db", tmp_path / "file" / "copy", nullcontext())
+    with pytest.raises(StorageError, match="file/copy"):
+        link_database(tmp_path / "db", tmp_path / "file" / "copy")
