@@ -42,12 +42,18 @@ def assert_whole(store: CableStore) -> None:
 
 
 @contextmanager
-def failing(store: CableStore, error: type[BaseException], *, written: bool) -> Iterator[None]:
-    """Make the first write in the body raise an error, just before or just after the rows are in the database."""
+def failing(store: CableStore, error: type[BaseException], *, written: bool, after: int = 0) -> Iterator[None]:
+    """Make the write after N others in the body raise an error, just before or just after its rows are stored."""
     database = live_database(store)
     write = database.write
+    left = after
 
     def fail(rows: dict[bytes, bytes | None], *, sync: bool) -> None:
+        nonlocal left
+        if left:
+            left -= 1
+            write(rows, sync=sync)
+            return
         database.write = write  # type: ignore[method-assign] # the next write succeeds
         if written:
             write(rows, sync=sync)
@@ -95,6 +101,24 @@ def test_an_interrupted_action_applies_if_it_is_stored(
     store.ingest(raws(BOB.text("default", "more", at=START_MS - 1)))
     store.moderation.sweep()
     assert len(list(store.posts_by(BOB.key))) == (0 if written else 4)
+
+
+def test_an_undrop_without_its_sweep_is_completed_after_the_store_is_opened_again(tmp_path: Path) -> None:
+    """The undrop is written, and then the write that forgets the posts fails."""
+    posts = [BOB.text("default", str(number), at=START_MS - 9 + number) for number in range(3)]
+    with opened(tmp_path) as store:
+        store.ingest(raws(*posts))
+        store.moderation.drop(users=[BOB.key])
+    with opened(tmp_path) as store:
+        store.moderation.sweep()  # the first opening after the first action removes all drops again
+    with opened(tmp_path) as store:
+        with failing(store, StorageError, written=False, after=1):
+            store.moderation.undrop(users=[BOB.key])
+            raise StorageError("the store does not raise that of the second write")
+        assert None not in [store.moderation.dropped_post(post.hash) for post in posts]
+    with opened(tmp_path) as store:
+        store.moderation.sweep()
+        assert [store.moderation.dropped_post(post.hash) for post in posts] == [None] * 3
 
 
 @failures
