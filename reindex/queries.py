@@ -25,6 +25,7 @@ CANCEL_TIMEOUT_S: Final = 5
 """Timeout for cancelling a query. It takes less than a second, unless a server does not answer."""
 
 _POLL_S: Final = 0.5
+_CANCEL_AGAIN_S: Final = 0.1
 _STOPPED: Final = re.compile(
     r'SparkContext was shut down|stopped SparkContext|SparkContext\.\w+\(\)" is null|^An error occurred while calling \S+$'
 )
@@ -44,32 +45,38 @@ def run_query(
     connection unusable. Tags and names of the caller's thread do not change.
     """
     tag = f"cablestore-{name.replace(' ', '-')}-{uuid.uuid4().hex}"
+    begun, cancelled, ended = Event(), Event(), Event()
 
     def tagged() -> T:
-        if is_connect(spark):  # the server names jobs after their plans
-            spark.addTag(tag)
-        else:
-            spark.sparkContext.setJobGroup(tag, f"cablestore: {name}", interruptOnCancel=True)
-        return query()
+        begun.set()
+        try:
+            if cancelled.is_set():
+                raise KeyboardInterrupt
+            if is_connect(spark):  # the server names jobs after their plans
+                spark.addTag(tag)
+            else:
+                spark.sparkContext.setJobGroup(tag, f"cablestore: {name}", interruptOnCancel=True)
+            return query()
+        finally:
+            ended.set()
 
     def cancel() -> None:
-        if is_connect(spark):
-            spark.interruptTag(tag)
-        else:  # the classic client's tags belong to one thread, so a job group is used
-            spark.sparkContext.cancelJobGroup(tag)
+        # Spark cancels only jobs that it already runs. The query may just prepare a job, so it is cancelled again.
+        while not ended.is_set():
+            if is_connect(spark):
+                spark.interruptTag(tag)
+            else:  # the classic client's tags belong to one thread, so a job group is used
+                spark.sparkContext.cancelJobGroup(tag)
+            ended.wait(_CANCEL_AGAIN_S)
 
     with _watching(spark, tag, progress):
-        answer: ThreadResult[T] | None = None
         try:
-            answer = in_thread(tagged)
-            return awaited(answer)
+            return awaited(in_thread(tagged))
         except BaseException:
-            if answer is None or not answer.done():  # None if Ctrl-C arrived while the thread started
-                cancelled = in_thread(cancel)
+            cancelled.set()
+            if begun.is_set():  # otherwise the thread, if it starts at all, does not run the query
                 with suppress(Exception):
-                    cancelled.result(CANCEL_TIMEOUT_S)
-                    if answer is not None:
-                        answer.exception(CANCEL_TIMEOUT_S)
+                    in_thread(cancel).result(CANCEL_TIMEOUT_S)
             raise
 
 
@@ -101,12 +108,14 @@ def _watching(spark: SparkSession, tag: str, progress: Callable[[int, int], None
             spark.removeProgressHandler(handler)
         return
     done = Event()
-    watcher = in_thread(lambda: _watch(spark, tag, progress, done))
+    watcher: ThreadResult[None] | None = None
     try:
+        watcher = in_thread(lambda: _watch(spark, tag, progress, done))
         yield
     finally:
         done.set()
-        wait([watcher], CANCEL_TIMEOUT_S)
+        if watcher is not None:  # None if Ctrl-C arrived while the thread started
+            wait([watcher], CANCEL_TIMEOUT_S)
 
 
 def _watch(spark: SparkSession, group: str, progress: Callable[[int, int], None], done: Event) -> None:

@@ -1,10 +1,15 @@
-"""Errors of Spark queries: their cause, and the advice for the user."""
+"""Spark queries: the causes of their errors, the advice for the user, and Ctrl-C."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
+from waiting import LIMIT_S
 
 pytest.importorskip("pyspark")
 
@@ -92,4 +97,61 @@ def test_a_worker_yields_all_that_its_task_yields() -> None:
     ]  # fmt: skip
 
 
-# --- an open session ---------------------------------------------------------------------------------
+# --- Ctrl-C ----------------------------------------------------------------------------------------
+
+INTERRUPTED = """
+import os, signal, sys, threading
+from pathlib import Path
+from reindexing import spark_session
+from cablestore.reindex.queries import run_query
+
+def interrupt():
+    os.kill(os.getpid(), signal.SIGINT)
+
+def interrupting(thread):
+    # The signal arrives while the main thread waits until the new thread runs.
+    start(thread)
+    if thread.name == "cablestore-work":
+        begun.append(thread)
+        if len(begun) == at:
+            interrupt()
+
+def endless():
+    if at == 3:
+        interrupt()
+    spark.range(10**15).selectExpr("sum(hash(id))").collect()
+
+with spark_session(Path(sys.argv[1])) as spark:
+    start, threading.Thread.start = threading.Thread.start, interrupting
+    tracker = spark.sparkContext.statusTracker()
+    for at in range(1, 5):
+        begun, later = [], threading.Timer(1, interrupt)
+        if at == 4:
+            start(later)
+        try:
+            run_query(spark, "endless", endless)
+        except KeyboardInterrupt:
+            for thread in begun:
+                thread.join(LIMIT_S)
+            left = [thread.is_alive() for thread in begun]
+            print(left, tracker.getActiveJobsIds(), flush=True)
+            if any(left):
+                os._exit(1)
+            assert spark.range(7).count() == 7
+"""
+
+
+@pytest.mark.thorough
+def test_ctrl_c_ends_a_query_and_its_jobs_at_any_moment(tmp_path: Path) -> None:
+    """It arrives while the thread for the progress starts, while that for the query starts, before a job, or later."""
+    code = INTERRUPTED.replace("LIMIT_S", str(LIMIT_S / 10))
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "spark")],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LIMIT_S,
+    )
+    expected = [f"{[False] * threads} []" for threads in (1, 3, 3, 3)]
+    assert (done.stdout.splitlines(), done.returncode) == (expected, 0), done.stderr
