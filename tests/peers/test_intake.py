@@ -13,6 +13,7 @@ from peering import memory, soon, until
 from people import ANN, BOB, Person
 
 from cablestore import LEGACY, Text, encode_post, limits
+from cablestore.errors import StoreClosedError
 from cablestore.index.arrival_log import entries
 from cablestore.index.verdict import Verdict
 from cablestore.peers.rejected_posts import RejectionReason
@@ -150,3 +151,46 @@ async def test_posts_of_one_peer_are_stored_in_their_order(tmp_path: Path) -> No
             with store.snapshot() as state:
                 arrived = [entry.hash for entry in entries(state.reader, 0)]
             assert arrived == [post.hash for post in (share, *first, *later)]
+
+
+@pytest.mark.parametrize("rules", ["", '[channels]\ndeny = ["spam"]'], ids=["without rules", "with rules"])
+@on_loop
+async def test_posts_are_judged_by_the_policy_of_the_moment_when_they_are_written(tmp_path: Path, rules: str) -> None:
+    """The policy changes while posts wait in the queue behind others."""
+    path, clock = policy(tmp_path, rules), BlockingClock(NOW_MS)
+    with memory(clock=clock) as store:
+        async with running(store, policy_path=path) as (node, address):
+            link = await (await ByHand.connect(address)).known_to(node)
+            first = node.parts.intake.store(link, [ANN.text("default", "1").raw])
+            await until(clock.is_reached.is_set)
+            queued = node.parts.intake.store(link, [ANN.text("default", "2").raw, ANN.text("denied", "3").raw])
+            await until(lambda: node.load().queued_size_bytes)
+            path.write_text('[channels]\ndeny = ["denied"]')
+            assert node.reload_policy()
+            clock.passes.set()
+            assert [outcome.verdict for outcome in await soon(first)] == [Verdict.ACCEPTED]
+            assert [outcome.verdict for outcome in await soon(queued)] == [Verdict.ACCEPTED, Verdict.REJECTED]
+
+
+@pytest.mark.parametrize("rules", ["", '[channels]\ndeny = ["spam"]'], ids=["without rules", "with rules"])
+@on_loop
+async def test_posts_that_a_closed_store_cannot_take_raise_its_error(tmp_path: Path, rules: str) -> None:
+    with memory() as store:
+        async with running(store, policy_path=policy(tmp_path, rules)) as (node, address):
+            link = await (await ByHand.connect(address)).known_to(node)
+            store.close()
+            with pytest.raises(StoreClosedError):
+                await soon(node.parts.intake.store(link, [ANN.text("default", "x").raw]))
+
+
+@on_loop
+async def test_posts_that_wait_for_their_share_are_postponed_when_the_node_stops(tmp_path: Path) -> None:
+    path = policy(tmp_path, "[peers]", "posts-per-minute = 1", "burst = 1")
+    with memory(clock=SetClock(NOW_MS)) as store:
+        async with running(store, policy_path=path) as (node, address):
+            link = await (await ByHand.connect(address)).known_to(node)
+            await soon(node.parts.intake.store(link, [ANN.text("default", "share").raw]))
+            waiting = node.parts.intake.store(link, [ANN.text("default", "waits").raw])
+            await asyncio.sleep(0)
+            assert not waiting.done()
+        assert [outcome.verdict for outcome in await soon(waiting)] == [Verdict.POSTPONED]
