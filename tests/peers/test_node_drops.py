@@ -12,7 +12,7 @@ from history import NOW_MS
 from peering import QUICK, Keeper, Raw, hashes_of, memory, network, raw_listener, raw_peer, run, until
 from people import ANN, BOB, CYD
 
-from cablestore import CableStore, Info, Post, limits
+from cablestore import CableStore, Info, Post, StoreOptions, Unblock, limits
 from cablestore.moderation import UserRole
 from cablestore.peers import Address
 from cablestore.protocol.message import (
@@ -145,10 +145,27 @@ async def test_remembered_posts_are_not_requested_and_rejected_posts_only_once()
             await until(lambda: not node.parts.sync.fetches.pending and not node.parts.sync.fetches.storing)
             link.close("again")
             await until(lambda: not node.connections)
+            store.moderation.hide(users=[BOB.key])  # admits nothing
+            await node.parts.context.restrictions.read()
         asked = [digest for keeper in keepers for m in keeper.requests_of(PostRequest) for digest in m.hashes]
         assert not any(has(store, *old, new[0]))
         assert asked.count(new[0].hash) == 1
         assert set(asked) == {post.hash for post in new}
+
+
+@on_loop
+async def test_a_node_without_moderation_continues_after_statements_about_roles_and_actions_that_undo_others() -> None:
+    first, later = ANN.text("default", "x"), BOB.text("default", "later")
+    acts = [BOB.post(Info.of(accept_role=False)), BOB.post(Unblock("", 0, (CYD.key,), 0))]
+    options = StoreOptions(verify_threads=1, clock=lambda: NOW_MS, moderated=False)
+    with CableStore.in_memory(options=options) as store:
+        store.ingest([first.raw])
+        async with network(store, memory("other")) as net:
+            await net.ring()
+            other = net.nodes[1].store
+            await until(lambda: all(has(other, first)))
+            store.ingest([post.raw for post in (*acts, later)])
+            await until(lambda: all(has(other, later)))
 
 
 @on_loop
