@@ -41,25 +41,29 @@ def assert_whole(store: CableStore) -> None:
         assert {post.hash for post in snapshot.reader.posts()} <= logged
 
 
-@contextmanager
-def failing(store: CableStore, error: type[BaseException], *, written: bool, after: int = 0) -> Iterator[None]:
-    """Make the write after N others in the body raise an error, just before or just after its rows are stored."""
+def fail_write(store: CableStore, error: type[BaseException], *, written: bool, after: int = 0) -> None:
+    """Make the write after N others raise an error, just before or just after its rows are in the database."""
     database = live_database(store)
     write = database.write
     left = after
 
     def fail(rows: dict[bytes, bytes | None], *, sync: bool) -> None:
         nonlocal left
-        if left:
-            left -= 1
+        is_due, left = not left, left - 1
+        if is_due:
+            database.write = write  # type: ignore[method-assign] # the next write succeeds
+        if written or not is_due:
             write(rows, sync=sync)
-            return
-        database.write = write  # type: ignore[method-assign] # the next write succeeds
-        if written:
-            write(rows, sync=sync)
-        raise error
+        if is_due:
+            raise error
 
     database.write = fail  # type: ignore[assignment,method-assign] # for this database only
+
+
+@contextmanager
+def failing(store: CableStore, error: type[BaseException], *, written: bool) -> Iterator[None]:
+    """Make the first write in the body raise an error."""
+    fail_write(store, error, written=written)
     with pytest.raises(error):
         yield
 
@@ -112,9 +116,8 @@ def test_an_undrop_without_its_sweep_is_completed_after_the_store_is_opened_agai
     with opened(tmp_path) as store:
         store.moderation.sweep()  # the first opening after the first action removes all drops again
     with opened(tmp_path) as store:
-        with failing(store, StorageError, written=False, after=1):
-            store.moderation.undrop(users=[BOB.key])
-            raise StorageError("the store does not raise that of the second write")
+        fail_write(store, StorageError, written=False, after=1)
+        store.moderation.undrop(users=[BOB.key])
         assert None not in [store.moderation.dropped_post(post.hash) for post in posts]
     with opened(tmp_path) as store:
         store.moderation.sweep()
