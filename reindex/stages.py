@@ -32,7 +32,6 @@ from cablestore.reindex.job import SPARK_LOG, Drops, ReindexJob, ShuffledJob, cl
 from cablestore.reindex.prepare import make_job, read_sources, take_sample
 from cablestore.reindex.queries import run_query
 from cablestore.reindex.row_segments import RowSegment
-from cablestore.reindex.shuffle import to_partitions
 from cablestore.reindex.spark import session, starts_driver
 from cablestore.reindex.summary_tasks import add_up, parts_of
 from cablestore.reindex.workers import in_worker
@@ -261,7 +260,7 @@ class Stages:
         if missing and not self.ran.folder.exists(done):
             read, columns = tasks.read(job, missing), "partition int not null, blob binary not null"
             blobs = self._over(range(len(job.inputs)), read, columns, shares_for(job.inputs))
-            by_hash = to_partitions(blobs, job.partitions)
+            by_hash = blobs.repartitionById(job.partitions, "partition")
             self._stage("derive", by_hash.mapInArrow(in_worker(task), "report string not null"))
             self.ran.folder.write(done, b"")
         reports = _reports(self.ran.folder, "derived")
