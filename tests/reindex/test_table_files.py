@@ -30,7 +30,10 @@ AFTER_9999_MS = 253_402_300_800_005
 
 @pytest.fixture(scope="module", autouse=True)
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with spark_session(tmp_path_factory.mktemp("spark")):
+    with spark_session(tmp_path_factory.mktemp("spark")) as started:
+        # Generating and compiling Java for a query, and replanning, take longer than a query about small tables.
+        started.conf.set("spark.sql.codegen.wholeStage", "false")
+        started.conf.set("spark.sql.adaptive.enabled", "false")
         yield
 
 
@@ -107,6 +110,37 @@ def test_tools_read_the_answers_of_the_store(
     assert all(expected.values())
     for name, rows in expected.items():
         assert plain(tool(written[0], name)) == in_order(rows), name
+
+
+def test_a_small_history_is_written_as_the_answers_of_the_store_and_only_once(tmp_path: Path) -> None:
+    history = [*long_history(random.Random("small"), 60), ANN.text("default", "far", at=AFTER_9999_MS)]
+    exports = [forge(tmp_path / "all", history, []), export(history[:30], tmp_path / "half", LEGACY).folder]
+    out, work = tmp_path / "tables", tmp_path / "work"
+    drops = Drops(channels=frozenset({"default"}))
+    report = write_tables(exports, out, work=work, drops=drops)
+    with CableStore.in_memory(options=StoreOptions(verify_threads=1, clock=lambda: AFTER_9999_MS)) as store:
+        store.ingest(raws(*history), verify=False)
+        store.discard([post.hash for post in history if drops.reason(post)])
+        expected = answers(store)
+    assert all(expected[name] for name in ("posts", "messages", "users", "deletions"))
+    for name, rows in expected.items():
+        listed = report.tables[name]
+        assert files_of(out, name) == [str(out / file) for file in listed.files]
+        read = [pq.read_table(out / file, partitioning=None) for file in listed.files]
+        assert [len(table) for table in read] == list(listed.files.values())
+        assert plain([row for table in read for row in table.to_pylist()]) == in_order(rows), name
+        if name in BY_MONTH:
+            times = [table.column("timestamp").to_pylist() for table in read]
+            assert times == [sorted(each) for each in times]
+            for file, table in zip(listed.files, read, strict=True):
+                months = {f"month={time:%Y-%m}" if time else "month=later" for time in table.column("time").to_pylist()}
+                assert months == {Path(file).parts[1]}
+    assert sorted(path.name for path in out.iterdir()) == sorted([*SETTLED, "tables.json"])
+    again = write_tables(exports, out, work=work, drops=drops)
+    assert (again.tables, again.seconds) == (report.tables, {})
+    for others, other_drops in ((exports[:1], drops), (exports, Drops())):
+        with pytest.raises(ExportError, match="other sources or drops"):
+            write_tables(others, out, work=work, drops=other_drops)
 
 
 @pytest.mark.thorough
