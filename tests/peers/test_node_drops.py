@@ -145,8 +145,6 @@ async def test_remembered_posts_are_not_requested_and_rejected_posts_only_once()
             await until(lambda: not node.parts.sync.fetches.pending and not node.parts.sync.fetches.storing)
             link.close("again")
             await until(lambda: not node.connections)
-            store.moderation.hide(users=[BOB.key])  # admits nothing
-            await node.parts.context.restrictions.read()
         asked = [digest for keeper in keepers for m in keeper.requests_of(PostRequest) for digest in m.hashes]
         assert not any(has(store, *old, new[0]))
         assert asked.count(new[0].hash) == 1
@@ -154,10 +152,27 @@ async def test_remembered_posts_are_not_requested_and_rejected_posts_only_once()
 
 
 @on_loop
-async def test_a_node_without_moderation_continues_after_statements_about_roles_and_actions_that_undo_others() -> None:
+async def test_a_post_of_a_blocked_user_is_not_requested_again_after_an_action_that_admits_nothing() -> None:
+    post, other = CYD.text("default", "new"), ANN.text("default", "another's")
+    store = store_of("one")
+    store.moderation.block([CYD.key])
+    async with raw_listener(Keeper, posts=[post, other]) as (address, keepers), network(store) as net:
+        node = net.nodes[0]
+        await node.connect(address)
+        await until(lambda: all(has(store, other)))
+        store.moderation.hide(users=[BOB.key])
+        await until(lambda: not node.parts.context.restrictions.are_outdated())
+        await until(lambda: not node.parts.sync.fetches.pending and not node.parts.sync.fetches.storing)
+        asked = [digest for keeper in keepers for m in keeper.requests_of(PostRequest) for digest in m.hashes]
+        assert asked.count(post.hash) == 1
+
+
+@pytest.mark.parametrize("moderated", [True, False])
+@on_loop
+async def test_a_node_continues_after_statements_about_roles_and_actions_that_undo_others(*, moderated: bool) -> None:
     first, later = ANN.text("default", "x"), BOB.text("default", "later")
     acts = [BOB.post(Info.of(accept_role=False)), BOB.post(Unblock("", 0, (CYD.key,), 0))]
-    options = StoreOptions(verify_threads=1, clock=lambda: NOW_MS, moderated=False)
+    options = StoreOptions(verify_threads=1, clock=lambda: NOW_MS, moderated=moderated)
     with CableStore.in_memory(options=options) as store:
         store.ingest([first.raw])
         async with network(store, memory("other")) as net:
