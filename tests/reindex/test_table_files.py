@@ -19,6 +19,7 @@ from table_answers import Rows, answers, in_order
 from cablestore import LEGACY, CableStore, Post, StoreOptions
 from cablestore.cli.demo import sample
 from cablestore.errors import ExportError, ReindexError
+from cablestore.protocol.body import DELETE
 from cablestore.reindex import table_files
 from cablestore.reindex.columns import BY_MONTH, SETTLED
 from cablestore.reindex.job import Drops
@@ -116,7 +117,8 @@ def test_a_small_history_is_written_as_the_answers_of_the_store_and_only_once(tm
     history = [*long_history(random.Random("small"), 60), ANN.text("default", "far", at=AFTER_9999_MS)]
     exports = [forge(tmp_path / "all", history, []), export(history[:30], tmp_path / "half", LEGACY).folder]
     out, work = tmp_path / "tables", tmp_path / "work"
-    drops = Drops(channels=frozenset({"default"}))
+    deleting = next(post.author for post in history if post.type == DELETE)
+    drops = Drops(frozenset({deleting}), frozenset({"default"}))
     report = write_tables(exports, out, work=work, drops=drops)
     with CableStore.in_memory(options=StoreOptions(verify_threads=1, clock=lambda: AFTER_9999_MS)) as store:
         store.ingest(raws(*history), verify=False)
