@@ -18,17 +18,20 @@ from cablestore.index.database import Row
 
 COMMANDS = (
     "log default",
-    "post default again",
     "search word",
-    "check",
-    "export {folder}/export",
-    "backup {folder}/backup",
-    "rebuild",
     "archive create {folder}/archives",
-    "reconcile 127.0.0.1:9",
-    "sync 127.0.0.1:9",
-    "serve --listen 127.0.0.1:0",
+    *(
+        pytest.param(command, marks=pytest.mark.thorough)
+        for command in (
+            "post default again",
+            "check",
+            "export {folder}/export",
+            "backup {folder}/backup",
+            "rebuild",
+        )
+    ),
 )
+NODES = ("sync 127.0.0.1:9", "serve --listen 127.0.0.1:0")
 
 
 def run(limits: str, command: str, store: Path) -> subprocess.CompletedProcess[str]:
@@ -52,8 +55,8 @@ def rows(store: Path) -> list[Row]:
         return list(opened.dump())
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("limit", [*(pytest.param(limit, marks=pytest.mark.thorough) for limit in (7, 16)), 31])
+@pytest.mark.parametrize("command", [*NODES, *COMMANDS])
+@pytest.mark.parametrize("limit", [pytest.param(7, marks=pytest.mark.thorough), 31])
 def test_a_command_with_too_few_descriptors_reports_it_and_does_nothing(store: Path, command: str, limit: int) -> None:
     before = rows(store)
     done = run(f"-n {limit}", command, store)
@@ -64,7 +67,7 @@ def test_a_command_with_too_few_descriptors_reports_it_and_does_nothing(store: P
     assert rows(store) == before
 
 
-@pytest.mark.parametrize("command", COMMANDS[:8])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_commands_need_few_descriptors_and_raise_a_soft_limit(store: Path, command: str) -> None:
     before = rows(store)
     for limits in ("-n 32", "-Sn 7"):

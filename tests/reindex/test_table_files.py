@@ -31,10 +31,7 @@ AFTER_9999_MS = 253_402_300_800_005
 
 @pytest.fixture(scope="module", autouse=True)
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with spark_session(tmp_path_factory.mktemp("spark")) as started:
-        # Generating and compiling Java for a query, and replanning, take longer than a query about small tables.
-        started.conf.set("spark.sql.codegen.wholeStage", "false")
-        started.conf.set("spark.sql.adaptive.enabled", "false")
+    with spark_session(tmp_path_factory.mktemp("spark")):
         yield
 
 

@@ -45,22 +45,13 @@ from cablestore.reindex.prepare import read_sources
 from cablestore.reindex.settled import found_deletions, found_posts, settle
 from cablestore.reindex.source import Bounds, PushingReader, SourceOptions
 
-QUICK = {
-    "spark.sql.shuffle.partitions": "2",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
-    # Generating and compiling Java for a query, and replanning, take longer than the query.
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.adaptive.enabled": "false",
-}
-"""Settings of a program for small tables."""
 _SEGMENTS = {"segment_size_bytes": 4_000, "run_size_bytes": 10**9}
 
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     with spark_session(tmp_path_factory.mktemp("spark")) as started:
-        for name, value in QUICK.items():
-            started.conf.set(name, value)
+        started.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "10000")  # as in a program for small tables
         yield started
 
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import pytest
 from folders import SUPPORT
@@ -55,6 +55,15 @@ L = TypeVar("L", bound=Location)
 T = TypeVar("T")
 
 
+SMALL_TABLES: Final = {
+    "spark.sql.shuffle.partitions": "2",
+    # Generating and compiling Java for a query, and replanning, take longer than a query about small tables.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.adaptive.enabled": "false",
+}
+"""Settings of a program for small tables. Jobs in a session of their own, in other tests, use Spark's defaults."""
+
+
 @contextmanager
 def spark_session(folder: Path) -> Iterator[Any]:
     """Create the folder, and run Spark in this process, as a notebook does. Jobs in the body use it.
@@ -73,6 +82,7 @@ def spark_session(folder: Path) -> Iterator[Any]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         **SQL_OPTIONS,
+        **SMALL_TABLES,
     }
     handler = signal.getsignal(signal.SIGINT)
     with pytest.MonkeyPatch.context() as patch:
