@@ -11,10 +11,9 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Final
 
 from cablestore import limits
@@ -27,6 +26,7 @@ from cablestore.index.last_backup import note_backup
 from cablestore.remote.checkpoint import checkpoint
 from cablestore.store.options import system_clock_ms
 from cablestore.store.store import CableStore
+from cablestore.thread_contexts import entered_in_thread
 
 _LOG: Final = logging.getLogger("cablestore.node")
 _NICENESS: Final = 10
@@ -149,7 +149,7 @@ class BackupSchedule:
         options = [] if plan.keep is None else ["--keep", plan.keep]
         if plan.requires_mount:
             options.append("--require-mount")
-        async with _checkpoint(self._store) as copy:
+        async with entered_in_thread(lambda: checkpoint(self._store)) as copy:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "cablestore", "backup", plan.to, "-s", str(copy), "--json", *options),
                 stdin=asyncio.subprocess.DEVNULL,
@@ -197,14 +197,3 @@ class BackupSchedule:
 def _kind_of(reason: str) -> str:
     """Return a reason without its numbers and random names, such as those of temporary files."""
     return " ".join(word for word in reason.split() if word.isalpha())
-
-
-@asynccontextmanager
-async def _checkpoint(store: CableStore) -> AsyncIterator[Path]:
-    """Yield a checkpoint of a store. Threads write and remove the checkpoint."""
-    context = checkpoint(store)
-    copy = await asyncio.to_thread(context.__enter__)
-    try:
-        yield copy
-    finally:
-        await asyncio.to_thread(context.__exit__, None, None, None)

@@ -227,9 +227,15 @@ def test_closing_stops_a_running_backup(tmp_path: Path) -> None:
     async def work() -> None:
         with CableStore.open(tmp_path / "store") as store:
             store.post("default", "x")
-            async with maintained(store, BackupPlan(str(out)), clock) as running:
-                await until(lambda: running.backup_state.is_running)
-            assert not running.backup_state.is_running
+            for is_early in (True, False):
+                async with maintained(store, BackupPlan(str(out)), clock) as running:
+                    if is_early:  # the checkpoint is being written
+                        while not running.backup_state.is_running:  # noqa: ASYNC110 - `until` checks too late
+                            await asyncio.sleep(0)
+                    else:
+                        await until(lambda: running.backup_state.is_running)
+                assert not running.backup_state.is_running
+                assert list((tmp_path / "store").glob("checkpoint-*")) == []
             async with maintained(store, BackupPlan(str(out)), clock) as running:
                 await until(lambda: running.backup_state.last_ms)
 

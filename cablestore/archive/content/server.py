@@ -43,6 +43,7 @@ from cablestore.archive.format.cid import (
 )
 from cablestore.errors import ArchiveError, CableStoreError, NodeError, StorageError
 from cablestore.resolution import RESOLVER
+from cablestore.thread_contexts import entered_in_thread
 
 _LOG: Final = logging.getLogger("cablestore.content")
 _STATUS: Final[tuple[tuple[type[CableStoreError], HTTPStatus], ...]] = (
@@ -198,7 +199,7 @@ class ContentServer:
         manifest = self._store.manifest(cid)
         size_bytes = manifest.dataset_size_bytes
         start = _start(request, size_bytes)
-        with await asyncio.to_thread(self._store.reader, cid, start) as reader:
+        async with entered_in_thread(lambda: self._store.reader(cid, start)) as reader:
             first = await asyncio.to_thread(reader.read)  # if the beginning is damaged, the answer is an error
             response = web.StreamResponse(status=206 if start else 200)
             response.content_type = manifest.mimetype or "application/octet-stream"
@@ -236,7 +237,7 @@ class ContentServer:
                 request.transport.abort()
 
     async def _leaves(self, request: web.Request) -> web.StreamResponse:
-        with await asyncio.to_thread(self._store.reader, _cid(request)) as reader:
+        async with entered_in_thread(lambda: self._store.reader(_cid(request))) as reader:
             response = web.StreamResponse()
             response.content_type = "application/octet-stream"
             response.content_length = reader.leaves_size_bytes
