@@ -88,7 +88,7 @@ def test_the_overview_lists_each_command() -> None:
         assert f"`{name}" in overview, name
 
 
-WORDS_OF_THE_SYSTEM = {"Permission denied", "AccessDenied"}
+WORDS_OF_THE_SYSTEM = {"Permission denied", "Too many open files", "AccessDenied"}
 """Phrases in "you see" tables that libraries and the system print."""
 
 
