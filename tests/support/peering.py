@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from inspect import isawaitable
+from itertools import count
 from pathlib import Path
 from typing import Any, ClassVar, Final, NamedTuple, TypeVar
 
@@ -62,6 +63,10 @@ randoms = st.builds(random.Random, st.integers(0, 2**32))
 
 # --- running -----------------------------------------------------------------------------------
 
+_RUNS: Final = count(1)
+_COLLECT_ALL_EVERY: Final = 200
+"""Number of runs between two collections of all objects, each of which takes half a second in a long session."""
+
 
 def run(main: Coroutine[Any, Any, T], loop: Callable[[], asyncio.AbstractEventLoop] | None = None) -> T:
     """Run a test. It fails if the loop reports an error, or if a resource is unclosed or an exception unread."""
@@ -79,6 +84,10 @@ def run(main: Coroutine[Any, Any, T], loop: Callable[[], asyncio.AbstractEventLo
             await asyncio.sleep(0)
             gc.collect()  # unread exceptions are reported when their futures are deleted
 
+    if next(_RUNS) % _COLLECT_ALL_EVERY == 0:
+        gc.unfreeze()
+        gc.collect()
+    gc.freeze()  # so that the collection at the end visits only the objects of this test
     with asyncio.Runner(loop_factory=loop) as runner, pytest.MonkeyPatch.context() as changed:
         standing = runner.get_loop()
         if isinstance(standing, StandingLoop):  # a pause for used processor time would never end
