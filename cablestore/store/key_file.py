@@ -59,7 +59,7 @@ class StoreIdentity:
         return self._identity
 
     def _set(self, identity: Identity) -> None:
-        self.known_key = identity.public_key  # first: whoever finds the identity also finds its key
+        self.known_key = identity.public_key  # first, because other threads read the key after the identity
         self._identity = identity
 
     def become(self, identity: Identity) -> None:

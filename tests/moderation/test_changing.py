@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import permutations
 from pathlib import Path
 
@@ -27,6 +27,17 @@ def drops_of(store: CableStore) -> list[Row]:
     return store.rows(local_key(DROP), 100)
 
 
+def stores_in_any_order(later: Sequence[Post]) -> Iterator[CableStore]:
+    """Yield a swept store for each order in which it received these posts, after Bob became a moderator."""
+    for order in permutations(later):
+        with own() as store:
+            verdicts_of(store, BOB_IS_MODERATOR)
+            for each in order:
+                verdicts_of(store, each)
+            store.moderation.sweep()
+            yield store
+
+
 @pytest.mark.parametrize(
     ("author", "named", "is_dropped"),
     [(DAN, "c", True), (DAN, "d", False), (CYD, "c", False), (ANN, "c", False)],
@@ -38,14 +49,9 @@ def test_a_drop_by_a_moderator_has_the_same_effect_before_and_after_its_post(
     """Only the post shows its author and its channel, which may make the drop void."""
     post = author.text("c", "text")
     later = [ANN.post(Role("", 0, "", CYD.key, UserRole.ADMIN.in_post), at=2), drop_of(BOB, [post], named), post]
-    for order in permutations(later):
-        with own() as store:
-            verdicts_of(store, BOB_IS_MODERATOR)
-            for each in order:
-                verdicts_of(store, each)
-            store.moderation.sweep()
-            assert bool(drops_of(store)) is is_dropped
-            assert_clean(store)
+    for store in stores_in_any_order(later):
+        assert bool(drops_of(store)) is is_dropped
+        assert_clean(store)
 
 
 def test_a_drop_of_one_post_and_the_drop_of_its_author_have_the_same_effect_in_any_order() -> None:
@@ -53,16 +59,11 @@ def test_a_drop_of_one_post_and_the_drop_of_its_author_have_the_same_effect_in_a
     post = DAN.text("c", "text")
     expected = None
     later = [drop_of(BOB, [post], "d"), ANN.post(Block("", 0, (DAN.key,), 1, 0)), post]
-    for order in permutations(later):
-        with own() as store:
-            verdicts_of(store, BOB_IS_MODERATOR)
-            for each in order:
-                verdicts_of(store, each)
-            store.moderation.sweep()
-            found = drops_of(store)
-            assert [DAN.key.hex().encode() in key for key, _ in found] == [True]
-            assert expected in (None, found)
-            expected = found
+    for store in stores_in_any_order(later):
+        found = drops_of(store)
+        assert [DAN.key.hex().encode() in key for key, _ in found] == [True]
+        assert expected in (None, found)
+        expected = found
 
 
 def test_an_undrop_by_a_moderator_admits_the_posts_that_only_the_moderator_dropped() -> None:

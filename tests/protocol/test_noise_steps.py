@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from nacl.bindings import crypto_scalarmult_base
 from nacl.exceptions import CryptoError
 
+from cablestore import Identity
 from cablestore.protocol.crypto import exchange_public_key
 from cablestore.protocol.noise_handshake import MAX_NONCE, TAG_SIZE_BYTES, XX_PSK0, CipherState, NoiseHandshake
 from cablestore.protocol.secure_channel import ENCRYPTED_LENGTH_SIZE_BYTES, PROTOCOL_NAME, SecureChannel
@@ -109,21 +110,22 @@ def test_a_key_of_another_size_is_rejected(wrong: str, size_bytes: int) -> None:
         NoiseHandshake(PROTOCOL_NAME, XX_PSK0, is_initiator=True, prologue=b"", **keys)
 
 
+def side(identity: Identity, *, is_initiator: bool, name: bytes = PROTOCOL_NAME) -> NoiseHandshake:
+    return NoiseHandshake(
+        name,
+        XX_PSK0,
+        is_initiator=is_initiator,
+        prologue=b"",
+        pre_shared_key=CABAL_KEY,
+        static_secret=identity.exchange_secret,
+    )
+
+
 def test_a_name_longer_than_a_hash_is_hashed() -> None:
     """Noise 5.2: a name of up to 64 bytes, the size of a hash, begins the chain itself."""
     longest = b"N" * 65
     names = [longest, hashlib.blake2b(longest).digest()]
-    writer, reader = (
-        NoiseHandshake(
-            name,
-            XX_PSK0,
-            is_initiator=name is longest,
-            prologue=b"",
-            pre_shared_key=CABAL_KEY,
-            static_secret=ANN.exchange_secret,
-        )
-        for name in names
-    )
+    writer, reader = (side(ANN, is_initiator=name is longest, name=name) for name in names)
     assert reader.read(writer.write(b"hello")) == b"hello"
     assert reader.hash == writer.hash
 
@@ -131,17 +133,7 @@ def test_a_name_longer_than_a_hash_is_hashed() -> None:
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_every_truncated_message_is_rejected(number: int) -> None:
     def sides() -> tuple[NoiseHandshake, NoiseHandshake]:
-        initiator, responder = (
-            NoiseHandshake(
-                PROTOCOL_NAME,
-                XX_PSK0,
-                is_initiator=identity is ANN,
-                prologue=b"",
-                pre_shared_key=CABAL_KEY,
-                static_secret=identity.exchange_secret,
-            )
-            for identity in (ANN, BOB)
-        )
+        initiator, responder = (side(identity, is_initiator=identity is ANN) for identity in (ANN, BOB))
         return initiator, responder
 
     def begin() -> tuple[bytes, NoiseHandshake]:
