@@ -19,10 +19,12 @@ async def entered_in_thread(make: Callable[[], AbstractContextManager[T]]) -> As
     """
     stack = ExitStack()
     entering = asyncio.ensure_future(asyncio.to_thread(lambda: stack.enter_context(make())))
+
+    async def leave() -> None:
+        await asyncio.gather(entering, return_exceptions=True)  # its error was raised, unless the task was cancelled
+        await asyncio.to_thread(stack.close)
+
     try:
         yield await asyncio.shield(entering)
     finally:
-        await asyncio.gather(
-            entering, return_exceptions=True
-        )  # an error has been raised, unless the task was cancelled
-        await asyncio.to_thread(stack.close)
+        await asyncio.shield(asyncio.ensure_future(leave()))  # also if the task is cancelled again

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 from by_hand import on_loop
+from peering import until
 from waiting import LIMIT_S
 
 from cablestore.thread_contexts import entered_in_thread
@@ -22,21 +21,20 @@ class Context:
         self.begun, self.may_enter = threading.Event(), threading.Event()
         self.seen: list[str] = []
 
-    @contextmanager
-    def entered(self) -> Iterator[str]:
+    def __enter__(self) -> str:
         self.begun.set()
         self.may_enter.wait(LIMIT_S)
         if self.fails:
             raise OSError("no space")
         self.seen.append("entered")
-        try:
-            yield "value"
-        finally:
-            self.seen.append("exited")
+        return "value"
+
+    def __exit__(self, *_: object) -> None:
+        self.seen.append("exited")
 
 
 async def use(context: Context) -> None:
-    async with entered_in_thread(context.entered) as value:
+    async with entered_in_thread(lambda: context) as value:
         context.seen.append(value)
 
 
@@ -61,6 +59,21 @@ async def test_a_task_that_is_cancelled_while_a_thread_enters_exits_the_context(
     with pytest.raises(asyncio.CancelledError):
         await task
     assert context.seen == ([] if fails else ["entered", "exited"])
+
+
+@on_loop
+async def test_a_task_that_is_cancelled_again_while_it_waits_exits_the_context() -> None:
+    context = Context()
+    task = asyncio.create_task(use(context))
+    await asyncio.to_thread(context.begun.wait, LIMIT_S)
+    for _ in range(2):
+        task.cancel()
+        for _ in range(5):  # until the task waits for the thread
+            await asyncio.sleep(0)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    context.may_enter.set()
+    await until(lambda: context.seen == ["entered", "exited"])
 
 
 @on_loop
